@@ -1,0 +1,57 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Build and installation of the package, for colcon (ament_python) and for pip alike."""
+
+from glob import glob
+
+from setuptools import find_packages, setup
+
+NAME = "lingbot_map_ros"
+
+setup(
+    name=NAME,
+    version="0.1.0",
+    description="Poses, depth and a map from a camera topic with LingBot-Map, for ROS 2",
+    author="The lingbot_map_ros authors",
+    maintainer="The lingbot_map_ros authors",
+    maintainer_email="maintainers@lingbot-map-ros.invalid",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    packages=find_packages(include=[NAME, f"{NAME}.*"]),
+    package_data={NAME: ["py.typed", "weights/*.safetensors"]},
+    data_files=[
+        ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
+        (f"share/{NAME}", ["package.xml"]),
+        (f"share/{NAME}/launch", glob("launch/*.launch.py")),
+        (f"share/{NAME}/config", glob("config/*")),
+        # Not console_scripts: a wheel puts those into bin/, where `ros2 run` does not look.
+        (f"lib/{NAME}", glob("bin/*")),
+    ],
+    zip_safe=False,
+    install_requires=[
+        "numpy>=1.21",
+        "pillow>=9.0",
+        "pyyaml>=5.4",
+        "safetensors>=0.4",
+        "torch>=2.3",
+    ],
+    extras_require={
+        # Paged attention on NVIDIA GPUs.
+        "cuda": ["flashinfer-python>=0.6.10"],
+        # The command-line programs: bags, evaluation, plots.
+        "replay": ["evo>=1.30", "matplotlib>=3.5", "rosbags>=0.11", "tqdm>=4.60"],
+        # What a ROS distribution brings along and a ROS from wheels does not; PyPI's cv-bridge
+        # fails with NumPy 2.3 and OpenCV 5.
+        "wheels": ["cv-bridge>=1.13", "numpy<2.3", "opencv-python-headless>=4.8,<5"],
+        "test": [
+            "flake8>=6.0",
+            "hypothesis>=6.60",
+            "mypy>=1.10",
+            "pydocstyle>=6.1",
+            "pytest>=7.4",
+            "pytest-timeout>=2.1",
+            "ruff>=0.9",
+            "types-PyYAML>=6.0",
+        ],
+    },
+)
