@@ -66,7 +66,7 @@ make_environment() {
 }
 
 # --- What pip installs -----------------------------------------------------------------------------------------------
-ROS_WHEELS=(ros-kilted-{rclpy,ament-index-python,ament-flake8,ament-pep257}
+ROS_WHEELS=(ros-kilted-{rclpy,rmw-fastrtps-cpp,ament-index-python,ament-flake8,ament-pep257}
   ros-kilted-{builtin-interfaces,rcl-interfaces,lifecycle-msgs,rosgraph-msgs}
   ros-kilted-{std-msgs,std-srvs,geometry-msgs,nav-msgs,sensor-msgs,diagnostic-msgs})
 # Named one by one because the wheels do not declare all that they need.
