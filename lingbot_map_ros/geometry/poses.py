@@ -5,34 +5,20 @@
 Every pose matrix is camera-to-world with optical axes (x right, y down, z forward).
 
 Each function takes numpy arrays or torch tensors with any leading batch axes and answers in kind.
-Tensors keep dtype and device; anything else is computed in numpy float64. Torch is imported only by
-callers that bring tensors.
+Tensors keep dtype and device; anything else is computed in numpy float64.
 """
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import Any, TypeAlias
-
 import numpy as np
 
-Array: TypeAlias = Any
-"""A numpy array or a torch tensor; results are of the kind of the arguments."""
-
-
-def _namespace(x: Array) -> tuple[ModuleType, Array]:
-    """Return the library that computes with `x`, and `x` as one of its arrays."""
-    if type(x).__module__.partition(".")[0] == "torch":
-        import torch
-
-        return torch, x
-    return np, np.asarray(x, dtype=np.float64)
+from lingbot_map_ros.geometry.arrays import Array, namespace
 
 
 def make_pose(R: Array, t: Array) -> Array:
     """Join rotation [..., 3, 3] and translation [..., 3] to a pose matrix [..., 4, 4]."""
-    xp, R = _namespace(R)
-    _, t = _namespace(t)
+    xp, R = namespace(R)
+    _, t = namespace(t)
     top = xp.concatenate((R, t[..., None]), -1)
     bottom = xp.zeros_like(top[..., :1, :])
     bottom[..., 3] = 1
@@ -41,22 +27,22 @@ def make_pose(R: Array, t: Array) -> Array:
 
 def invert(T: Array) -> Array:
     """Invert rigid transforms [..., 4, 4]."""
-    _, T = _namespace(T)
+    _, T = namespace(T)
     R_inv = T[..., :3, :3].swapaxes(-1, -2)
     return make_pose(R_inv, -(R_inv @ T[..., :3, 3:])[..., 0])
 
 
 def compose(*transforms: Array) -> Array:
     """Multiply transforms [..., 4, 4]: compose(a_from_b, b_from_c) is a_from_c."""
-    _, result = _namespace(transforms[0])
+    _, result = namespace(transforms[0])
     for T in transforms[1:]:
-        result = result @ _namespace(T)[1]
+        result = result @ namespace(T)[1]
     return result
 
 
 def nearest_rotation(M: Array) -> Array:
     """Return the rotation closest to each M [..., 3, 3] (Frobenius norm); never a reflection."""
-    xp, M = _namespace(M)
+    xp, M = namespace(M)
     U, _, Vt = xp.linalg.svd(M)
     sign = xp.ones_like(M[..., 0])
     sign[..., 2] = xp.sign(xp.linalg.det(U @ Vt))
@@ -65,7 +51,7 @@ def nearest_rotation(M: Array) -> Array:
 
 def rotation_angle(R: Array) -> Array:
     """Return the angle [...] in [0, pi] rad by which R [..., 3, 3] (or a pose's R) turns."""
-    xp, R = _namespace(R)
+    xp, R = namespace(R)
     skew = xp.stack(
         (R[..., 2, 1] - R[..., 1, 2], R[..., 0, 2] - R[..., 2, 0], R[..., 1, 0] - R[..., 0, 1]), -1
     )
@@ -77,7 +63,7 @@ def rotation_angle(R: Array) -> Array:
 @np.errstate(divide="ignore", invalid="ignore")
 def quaternion_to_matrix(q: Array) -> Array:
     """Rotation matrices [..., 3, 3] of quaternions xyzw [..., 4] of any length; zero gives NaN."""
-    xp, q = _namespace(q)
+    xp, q = namespace(q)
     x, y, z, w = (q[..., i] for i in range(4))
     s = 2 / (q * q).sum(-1)
     entries = (
@@ -90,7 +76,7 @@ def quaternion_to_matrix(q: Array) -> Array:
 
 def matrix_to_quaternion(R: Array) -> Array:
     """Quaternions xyzw [..., 4] with w >= 0 of rotation matrices [..., 3, 3]."""
-    xp, R = _namespace(R)
+    xp, R = namespace(R)
     m00, m01, m02, m10, m11, m12, m20, m21, m22 = (R[..., i, j] for i in range(3) for j in range(3))
     squares = xp.stack(
         (1 + m00 + m11 + m22, 1 + m00 - m11 - m22, 1 - m00 + m11 - m22, 1 - m00 - m11 + m22), -1
@@ -113,7 +99,7 @@ def decode_pose(pose_enc: Array) -> tuple[Array, Array]:
     Returns camera-to-world matrices [..., 4, 4] and fields of view (vertical, horizontal) [..., 2]
     in rad. The quaternion need not be normalised. See `is_valid_pose` for what is not a pose.
     """
-    _, pose_enc = _namespace(pose_enc)
+    _, pose_enc = namespace(pose_enc)
     R = quaternion_to_matrix(pose_enc[..., 3:7])
     return make_pose(R, pose_enc[..., :3]), pose_enc[..., 7:9]
 
@@ -123,7 +109,7 @@ def is_valid_pose(pose_enc: Array) -> Array:
 
     The network's ReLU can give a field of view of 0, that is an infinite focal length.
     """
-    xp, pose_enc = _namespace(pose_enc)
+    xp, pose_enc = namespace(pose_enc)
     fov = pose_enc[..., 7:9]
     finite = xp.isfinite(pose_enc).all(-1)
     has_rotation = (pose_enc[..., 3:7] ** 2).sum(-1) > 1e-12
@@ -137,7 +123,7 @@ def intrinsics_from_fov(fov: Array, size: tuple[int, int]) -> Array:
     `fov` [..., 2] is (vertical, horizontal) in rad. Pixel centres lie at integers and the principal
     point at (W/2, H/2), half a pixel off the image's middle: the weights were trained so.
     """
-    xp, fov = _namespace(fov)
+    xp, fov = namespace(fov)
     H, W = size
     focal = xp.tan(fov / 2)
     zero, one = xp.zeros_like(fov[..., 0]), xp.ones_like(fov[..., 0])
@@ -155,8 +141,8 @@ def encode_pose(T: Array, K: Array, size: tuple[int, int]) -> Array:
     Inverse of `decode_pose` and `intrinsics_from_fov`; quaternions come out with unit length and
     w >= 0. The principal point is not encoded.
     """
-    xp, T = _namespace(T)
-    _, K = _namespace(K)
+    xp, T = namespace(T)
+    _, K = namespace(K)
     H, W = size
     fov = xp.stack(
         (2 * xp.arctan((H / 2) / K[..., 1, 1]), 2 * xp.arctan((W / 2) / K[..., 0, 0])), -1
