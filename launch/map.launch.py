@@ -1,0 +1,86 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Maps from a camera topic: ``ros2 launch lingbot_map_ros map.launch.py image:=/camera/image_raw``."""
+
+import os
+import posixpath
+
+from ament_index_python.packages import get_package_share_directory
+from launch import LaunchContext, LaunchDescription
+from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
+from launch.conditions import IfCondition
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+
+SHARE = get_package_share_directory("lingbot_map_ros")
+
+# The first is read by Fast DDS of Kilted and later, the second by that of Humble and Jazzy.
+PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+
+ARGUMENTS = (
+    DeclareLaunchArgument("image", default_value="image", description="Topic of the images."),
+    DeclareLaunchArgument(
+        "camera_info",
+        default_value="",
+        description="Topic of the camera's calibration; empty is camera_info beside the images.",
+    ),
+    DeclareLaunchArgument(
+        "params_file",
+        default_value=os.path.join(SHARE, "config", "map.yaml"),
+        description="File with the node's parameters.",
+    ),
+    DeclareLaunchArgument(
+        "checkpoint", default_value="", description="Weights; empty is what params_file says."
+    ),
+    DeclareLaunchArgument(
+        "use_sim_time", default_value="false", description="Take the time from /clock."
+    ),
+    DeclareLaunchArgument("rviz", default_value="false", description="Open RViz with the map."),
+    DeclareLaunchArgument("namespace", default_value="", description="Namespace of the node."),
+)
+
+
+def generate_launch_description() -> LaunchDescription:
+    rviz = Node(
+        package="rviz2",
+        executable="rviz2",
+        namespace=LaunchConfiguration("namespace"),
+        arguments=["-d", os.path.join(SHARE, "config", "map.rviz")],
+        parameters=[{"use_sim_time": LaunchConfiguration("use_sim_time")}],
+        condition=IfCondition(LaunchConfiguration("rviz")),
+    )
+    return LaunchDescription(
+        [*ARGUMENTS, *fastdds_profile(), OpaqueFunction(function=mapping_node), rviz]
+    )
+
+
+def fastdds_profile() -> list[SetEnvironmentVariable]:
+    """Room for large images in shared memory, where Fast DDS is used and not yet configured."""
+    if not os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp").startswith("rmw_fastrtps"):
+        return []
+    if any(map(os.environ.get, (*PROFILE_VARIABLES, "FASTDDS_BUILTIN_TRANSPORTS"))):
+        return []
+    profile = os.path.join(SHARE, "config", "fastdds_profile.xml")
+    return [SetEnvironmentVariable(name, profile) for name in PROFILE_VARIABLES]
+
+
+def mapping_node(context: LaunchContext) -> list[Node]:
+    """The node; it configures and activates itself (parameter autostart)."""
+    argument = context.launch_configurations
+    image = argument["image"]
+    camera_info = argument["camera_info"] or posixpath.join(posixpath.dirname(image), "camera_info")
+    overrides = {"use_sim_time": argument["use_sim_time"].lower() in ("true", "1")}
+    if argument["checkpoint"]:
+        overrides["checkpoint"] = argument["checkpoint"]
+    return [
+        Node(
+            package="lingbot_map_ros",
+            executable="map_node",
+            name="lingbot_map",
+            namespace=argument["namespace"],
+            remappings=[("image", image), ("camera_info", camera_info)],
+            parameters=[argument["params_file"], overrides],
+            output="screen",
+            emulate_tty=True,
+        )
+    ]
