@@ -2,11 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build and installation of the package, for colcon (ament_python) and for pip alike."""
 
-from glob import glob
+from pathlib import Path
 
 from setuptools import find_packages, setup
 
 NAME = "lingbot_map_ros"
+
+
+def files(folder: str, pattern: str = "*") -> list[str]:
+    """Files in a folder of the source tree, as ``data_files`` wants them."""
+    return [str(path) for path in sorted(Path(folder).glob(pattern)) if path.is_file()]
+
 
 setup(
     name=NAME,
@@ -22,10 +28,10 @@ setup(
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         (f"share/{NAME}", ["package.xml"]),
-        (f"share/{NAME}/launch", glob("launch/*.launch.py")),
-        (f"share/{NAME}/config", glob("config/*")),
+        (f"share/{NAME}/launch", files("launch", "*.launch.py")),
+        (f"share/{NAME}/config", files("config")),
         # Not console_scripts: a wheel puts those into bin/, where `ros2 run` does not look.
-        (f"lib/{NAME}", glob("bin/*")),
+        (f"lib/{NAME}", files("bin")),
     ],
     zip_safe=False,
     install_requires=[

@@ -1,9 +1,10 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Maps from a camera topic: ``ros2 launch lingbot_map_ros map.launch.py image:=/camera/image_raw``."""
+"""Map from a camera topic: ``ros2 launch lingbot_map_ros map.launch.py image:=/camera/image``."""
 
 import os
 import posixpath
+from pathlib import Path
 
 from ament_index_python.packages import get_package_share_directory
 from launch import LaunchContext, LaunchDescription
@@ -12,7 +13,7 @@ from launch.conditions import IfCondition
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
-SHARE = get_package_share_directory("lingbot_map_ros")
+CONFIG = Path(get_package_share_directory("lingbot_map_ros"), "config")
 
 # The first is read by Fast DDS of Kilted and later, the second by that of Humble and Jazzy.
 PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
@@ -26,7 +27,7 @@ ARGUMENTS = (
     ),
     DeclareLaunchArgument(
         "params_file",
-        default_value=os.path.join(SHARE, "config", "map.yaml"),
+        default_value=str(CONFIG / "map.yaml"),
         description="File with the node's parameters.",
     ),
     DeclareLaunchArgument(
@@ -45,7 +46,7 @@ def generate_launch_description() -> LaunchDescription:
         package="rviz2",
         executable="rviz2",
         namespace=LaunchConfiguration("namespace"),
-        arguments=["-d", os.path.join(SHARE, "config", "map.rviz")],
+        arguments=["-d", str(CONFIG / "map.rviz")],
         parameters=[{"use_sim_time": LaunchConfiguration("use_sim_time")}],
         condition=IfCondition(LaunchConfiguration("rviz")),
     )
@@ -55,17 +56,17 @@ def generate_launch_description() -> LaunchDescription:
 
 
 def fastdds_profile() -> list[SetEnvironmentVariable]:
-    """Room for large images in shared memory, where Fast DDS is used and not yet configured."""
+    """Give room for large images in shared memory, where Fast DDS is used and not yet configured."""
     if not os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp").startswith("rmw_fastrtps"):
         return []
     if any(map(os.environ.get, (*PROFILE_VARIABLES, "FASTDDS_BUILTIN_TRANSPORTS"))):
         return []
-    profile = os.path.join(SHARE, "config", "fastdds_profile.xml")
+    profile = str(CONFIG / "fastdds_profile.xml")
     return [SetEnvironmentVariable(name, profile) for name in PROFILE_VARIABLES]
 
 
 def mapping_node(context: LaunchContext) -> list[Node]:
-    """The node; it configures and activates itself (parameter autostart)."""
+    """Start the node, which configures and activates itself (parameter autostart)."""
     argument = context.launch_configurations
     image = argument["image"]
     camera_info = argument["camera_info"] or posixpath.join(posixpath.dirname(image), "camera_info")

@@ -1,6 +1,6 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Fast DDS with room for images in shared memory, for processes that are started without ``ros2 launch``."""
+"""Fast DDS with room for images in shared memory, for processes started without ``ros2 launch``."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ _PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILE
 
 
 def fastdds_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that give Fast DDS this package's profile, for processes started with ``environment``.
+    """Variables that give Fast DDS this package's profile, on top of ``environment``.
 
     Empty where another middleware is chosen or Fast DDS already is configured: the user's choice
     stands. Kilted and later read the first name, Humble and Jazzy the second.
