@@ -18,6 +18,7 @@ MIN_DEPTH = 1e-6
 """Smallest depth that counts as in front of a camera."""
 
 
+@np.errstate(invalid="ignore")
 def unproject(depth: Array, K: Array, stride: int = 1) -> Array:
     """Lift every `stride`-th row and column of depth [..., H, W] to camera points [..., h, w, 3].
 
@@ -47,6 +48,7 @@ def project(points: Array, K: Array) -> Array:
     return xp.stack((u, v), -1)
 
 
+@np.errstate(invalid="ignore")
 def transform_points(T: Array, points: Array) -> Array:
     """Apply T [..., 4, 4] to points [..., N, 3] of the same leading axes."""
     _, points = namespace(points, None)
