@@ -1,0 +1,77 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which values, and combinations of values, the parameters may have."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.ros.parameters import Parameters
+
+
+def check(values: Parameters) -> None:
+    """Refuse values, and combinations of values, that cannot work.
+
+    Raises
+    ------
+    ConfigurationError
+        Names the parameter, its value and what is allowed.
+    """
+    for field in dataclasses.fields(values):
+        check_value(field, getattr(values, field.name))
+    names = (values.map_frame, values.odom_frame, values.base_frame)
+    if not all(names) or len(set(names)) != len(names):
+        raise ConfigurationError(
+            "map_frame, odom_frame and base_frame must be three different, non-empty names, "
+            f"not {names}"
+        )
+    if values.tf_mode == "map" and values.scale_source == "none":
+        raise ConfigurationError(
+            "tf_mode: map joins somebody's odometry, which is in metres, but "
+            "scale_source: none leaves the map in model units; set scale_source to odometry "
+            "or fixed, or tf_mode to odom or none"
+        )
+    if values.overlap_keyframes >= values.max_keyframes:
+        raise ConfigurationError(
+            f"overlap_keyframes ({values.overlap_keyframes}) must be below max_keyframes "
+            f"({values.max_keyframes})"
+        )
+    if values.image_size % 14:
+        raise ConfigurationError(
+            f"image_size must be 0 or a multiple of 14, not {values.image_size}; "
+            f"{values.image_size // 14 * 14} is"
+        )
+    _check_transform(values.base_to_camera)
+    if not values.output_directory:
+        raise ConfigurationError("output_directory must not be empty")
+
+
+def check_value(field: dataclasses.Field[Any], value: Any) -> None:
+    """Refuse a value outside the range or the choices of its parameter (ConfigurationError)."""
+    about = field.metadata
+    if about["choices"] and value not in about["choices"]:
+        raise ConfigurationError(
+            f"{field.name} must be one of {', '.join(about['choices'])}, not {value!r}"
+        )
+    if about["low"] is not None and not about["low"] <= value <= about["high"]:
+        raise ConfigurationError(
+            f"{field.name} must be from {about['low']:g} to {about['high']:g}, not {value}"
+        )
+
+
+def _check_transform(numbers: Sequence[float]) -> None:
+    if not numbers:
+        return
+    if len(numbers) != 7 or not all(math.isfinite(number) for number in numbers):
+        raise ConfigurationError(
+            f"base_to_camera must be seven finite numbers (x y z qx qy qz qw), not {numbers}"
+        )
+    norm = math.sqrt(sum(number * number for number in numbers[3:]))
+    if abs(norm - 1.0) > 0.01:
+        raise ConfigurationError(
+            f"the quaternion of base_to_camera must have length 1, not {norm:.3f}"
+        )

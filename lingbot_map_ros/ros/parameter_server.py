@@ -1,0 +1,146 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""The parameter table on a node: declared with descriptors, read, and guarded against changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rcl_interfaces.msg import (
+    FloatingPointRange,
+    IntegerRange,
+    ParameterDescriptor,
+    SetParametersResult,
+)
+from rclpy.exceptions import (
+    InvalidParameterTypeException,
+    InvalidParameterValueException,
+    ParameterUninitializedException,
+)
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.ros.parameter_checks import check
+from lingbot_map_ros.ros.parameter_docs import allowed, default_of
+from lingbot_map_ros.ros.parameters import FIXED_GROUPS, Parameters
+
+
+def descriptor(field: dataclasses.Field[Any]) -> ParameterDescriptor:
+    """Return description, range and constraints of a parameter as ROS shows them."""
+    about = field.metadata
+    fixed = "read-only after configure" if about["group"] in FIXED_GROUPS else ""
+    message = ParameterDescriptor(
+        description=about["description"],
+        additional_constraints="; ".join(
+            filter(None, (f"one of {allowed(field)}" if about["choices"] else "", fixed))
+        ),
+    )
+    if about["low"] is not None:
+        if isinstance(default_of(field), int):
+            message.integer_range = [
+                IntegerRange(from_value=int(about["low"]), to_value=int(about["high"]))
+            ]
+        else:
+            message.floating_point_range = [
+                FloatingPointRange(from_value=float(about["low"]), to_value=float(about["high"]))
+            ]
+    return message
+
+
+class ParameterServer:
+    """Declares the table on ``node`` and keeps its values valid.
+
+    Parameters
+    ----------
+    node
+        Whose parameters they are.
+    is_configured
+        Tells whether the read-only groups are closed now.
+    on_change
+        Called with the new values after a valid change of a parameter that may change.
+
+    Raises
+    ------
+    ConfigurationError
+        An override of the command line or of a parameter file has a wrong type or value.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        is_configured: Callable[[], bool],
+        on_change: Callable[[Parameters], None],
+    ):
+        self._node = node
+        self._is_configured = is_configured
+        self._on_change = on_change
+        for field in dataclasses.fields(Parameters):
+            self._declare(field)
+        self.read()
+        node.add_on_set_parameters_callback(self._on_set)
+
+    def _declare(self, field: dataclasses.Field[Any]) -> None:
+        default = default_of(field)
+        value = Parameter.Type.DOUBLE_ARRAY if default == () else default
+        try:
+            self._node.declare_parameter(field.name, value, descriptor(field))
+        except InvalidParameterTypeException as error:
+            raise ConfigurationError(
+                f"parameter {field.name} has the wrong type ({error}); "
+                f"its default is {default!r}"
+                + (", so write a decimal point" if isinstance(default, float) else "")
+            ) from error
+        except InvalidParameterValueException as error:
+            raise ConfigurationError(str(error)) from error
+
+    def read(self) -> Parameters:
+        """Return the current values.
+
+        Raises
+        ------
+        ConfigurationError
+            The values do not go together.
+        """
+        values = Parameters(
+            **{field.name: self._get(field.name) for field in dataclasses.fields(Parameters)}
+        )
+        check(values)
+        return values
+
+    def _get(self, name: str) -> Any:
+        try:
+            value = self._node.get_parameter(name).value
+        except ParameterUninitializedException:
+            return ()
+        if value is None:
+            return ()
+        return value if isinstance(value, (str, bool, int, float)) else tuple(value)
+
+    def _on_set(self, changes: Sequence[Parameter]) -> SetParametersResult:
+        table = {field.name: field for field in dataclasses.fields(Parameters)}
+        wanted: dict[str, Any] = {
+            change.name: tuple(change.value) if table[change.name].default == () else change.value
+            for change in changes
+            if change.name in table
+        }
+        if not wanted:
+            return SetParametersResult(successful=True)
+        current = self.read()
+        for name, value in wanted.items():
+            fixed = table[name].metadata["group"] in FIXED_GROUPS
+            if fixed and self._is_configured() and value != getattr(current, name):
+                return SetParametersResult(
+                    successful=False,
+                    reason=f"{name} is read-only once the node is configured: clean up, set it, "
+                    "and configure again",
+                )
+        values = dataclasses.replace(current, **wanted)
+        try:
+            check(values)
+        except (ConfigurationError, TypeError) as error:
+            return SetParametersResult(successful=False, reason=str(error))
+        self._on_change(values)
+        return SetParametersResult(successful=True)

@@ -1,0 +1,78 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Why no image comes: the topic, who publishes it and how, and what to change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+
+FAST_DDS_HINT = (
+    "Raw images above 0.5 MB get lost in Fast DDS's default shared memory when they are sent with "
+    "best effort: give this process and the camera's the profile that this package ships "
+    "(FASTDDS_DEFAULT_PROFILES_FILE and FASTRTPS_DEFAULT_PROFILES_FILE = "
+    "share/lingbot_map_ros/config/fastdds_profile.xml), or set image_qos: reliable, or "
+    "image_transport: compressed"
+)
+
+
+def explain_silence(node: Node, topic: str, message_type: Any, qos: QoSProfile) -> str:
+    """Say why nothing may have come in on ``topic``; one text, for one warning."""
+    wanted = _type_name(message_type)
+    publishers = node.get_publishers_info_by_topic(topic)
+    if not publishers:
+        return f"nobody publishes it. {_suggestions(node, topic, wanted)}"
+    lines = [f"its publishers: {'; '.join(_describe(info) for info in publishers)}."]
+    if all(info.topic_type != wanted for info in publishers):
+        lines.append(f"None of them sends {wanted}: set image_transport or remap image.")
+    elif reasons := {r for info in publishers if (r := _mismatch(info.qos_profile, qos))}:
+        lines.append(f"QoS does not match: {'; '.join(sorted(reasons))}.")
+    else:
+        lines.append(f"QoS and type match. {FAST_DDS_HINT}.")
+    return " ".join(lines)
+
+
+def _describe(info: Any) -> str:
+    name = f"{info.node_namespace.rstrip('/')}/{info.node_name}"
+    qos = info.qos_profile
+    return f"{name} ({info.topic_type}, {qos.reliability.name}, {qos.durability.name})"
+
+
+def _mismatch(offered: QoSProfile, requested: QoSProfile) -> str:
+    if (
+        requested.reliability is ReliabilityPolicy.RELIABLE
+        and offered.reliability is ReliabilityPolicy.BEST_EFFORT
+    ):
+        return "it offers best effort, we ask for reliable (set image_qos: sensor_data)"
+    if (
+        requested.durability is DurabilityPolicy.TRANSIENT_LOCAL
+        and offered.durability is DurabilityPolicy.VOLATILE
+    ):
+        return "it is volatile, we ask for transient local"
+    return ""
+
+
+def _suggestions(node: Node, topic: str, wanted: str) -> str:
+    others = sorted(
+        name
+        for name, types in node.get_topic_names_and_types()
+        if wanted in types and name != topic and node.count_publishers(name)
+    )
+    if others:
+        return f"Topics of this type: {', '.join(others[:8])}; remap with image:={others[0]}"
+    compressed = [
+        name
+        for name, types in node.get_topic_names_and_types()
+        if name.endswith("/compressed") and "sensor_msgs/msg/CompressedImage" in types
+    ]
+    if compressed and not topic.endswith("/compressed"):
+        base = compressed[0].removesuffix("/compressed")
+        return f"There is {compressed[0]}: set image_transport: compressed and remap image:={base}"
+    return "No other topic carries images; is the camera running in this ROS_DOMAIN_ID?"
+
+
+def _type_name(message_type: Any) -> str:
+    package = message_type.__module__.split(".")[0]
+    return f"{package}/msg/{message_type.__name__}"

@@ -1,0 +1,67 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which image stamps may follow each other."""
+
+from __future__ import annotations
+
+import enum
+import time
+
+RESTART_FRAMES = 10
+"""So many images in a row, in order among themselves but behind, are a source that restarted."""
+RESTART_NS = 1_000_000_000
+"""Images less than this behind are late, not restarted."""
+STRAGGLER_S = 1.0
+"""Time after a jump in which images from before it may still come in."""
+
+
+class Verdict(enum.Enum):
+    """What to do with an image; the value names the reason it is skipped for."""
+
+    ACCEPT = "accepted"
+    DUPLICATE = "duplicate_stamp"
+    OLD = "old_stamp"
+    STRAGGLER = "before_time_jump"
+    RESTART = "restart"
+
+
+class StampGuard:
+    """Lets stamps through that go forward, and notices a source that started again.
+
+    For one thread at a time, except for `forget`.
+    """
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+        self._behind: int | None = None
+        self._behind_count = 0
+        self._barrier: int | None = None
+        self._barrier_until = 0.0
+        self.behind_ns = 0
+        """How far the last old stamp lay behind."""
+
+    def forget(self, time_jumped: bool = False) -> None:
+        """Accept any stamp next; after a jump in time, none that continues the time before it."""
+        if time_jumped and self._last is not None:
+            self._barrier, self._barrier_until = self._last, time.monotonic() + STRAGGLER_S
+        self._last = self._behind = None
+        self._behind_count = 0
+
+    def judge(self, stamp_ns: int) -> Verdict:
+        """Judge the stamp of the next image; an accepted one becomes the last."""
+        if self._barrier is not None:
+            if time.monotonic() > self._barrier_until:
+                self._barrier = None
+            elif stamp_ns >= self._barrier:
+                return Verdict.STRAGGLER
+        if self._last is None or stamp_ns > self._last:
+            self._last, self._behind, self._behind_count = stamp_ns, None, 0
+            return Verdict.ACCEPT
+        if stamp_ns == self._last:
+            return Verdict.DUPLICATE
+        self.behind_ns = self._last - stamp_ns
+        in_order = self._behind is None or stamp_ns > self._behind
+        far = self.behind_ns >= RESTART_NS
+        self._behind_count = self._behind_count + 1 if in_order and far else 0
+        self._behind = stamp_ns
+        return Verdict.RESTART if self._behind_count >= RESTART_FRAMES else Verdict.OLD
