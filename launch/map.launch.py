@@ -70,7 +70,9 @@ def mapping_node(context: LaunchContext) -> list[Node]:
     argument = context.launch_configurations
     image = argument["image"]
     camera_info = argument["camera_info"] or posixpath.join(posixpath.dirname(image), "camera_info")
-    overrides = {"use_sim_time": argument["use_sim_time"].lower() in ("true", "1")}
+    overrides = {}
+    if argument["use_sim_time"].lower() in ("true", "1"):
+        overrides["use_sim_time"] = True
     if argument["checkpoint"]:
         overrides["checkpoint"] = argument["checkpoint"]
     return [
