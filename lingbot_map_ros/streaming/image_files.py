@@ -1,0 +1,80 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Image files to the network's input, exactly as the released models were shown them.
+
+Pillow's bicubic filter on the CPU; `preprocessing` is the fast way for cameras.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+
+from lingbot_map_ros.errors import ConfigurationError, InputError, SourceError
+
+Mode = Literal["crop", "pad"]
+_PATCH = 14
+
+
+def load_image(source: str | Path | bytes) -> np.ndarray:
+    """Read an image file, or its bytes, as uint8 RGB [H, W, 3].
+
+    EXIF orientation is applied; RGBA is composited on white; every other mode loses its
+    transparency. Raises SourceError for a file that is missing or damaged.
+    """
+    name = "the image" if isinstance(source, bytes) else str(source)
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as file:
+            image = ImageOps.exif_transpose(file)
+            if image.mode == "RGBA":
+                white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+                image = Image.alpha_composite(white, image)
+            return np.array(image.convert("RGB"))
+    # Pillow's readers raise SyntaxError and ValueError for files that are damaged inside.
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise SourceError(f"{name} cannot be read: {error}") from error
+
+
+def resize_image(image: np.ndarray, size: int = 518, mode: Mode = "crop") -> np.ndarray:
+    """Bring uint8 RGB [H, W, 3] to the network's size, uint8 [h, w, 3].
+
+    ``crop``: width ``size``, height by aspect in whole patches, of which at most the middle
+    ``size`` rows are kept. ``pad``: the longer side becomes ``size``, the rest is white.
+
+    Raises InputError for an image so wide or so high that no patch remains, and
+    ConfigurationError for a ``size`` that is no multiple of the patch.
+    """
+    if size < _PATCH or size % _PATCH:
+        raise ConfigurationError(f"the image size must be a multiple of {_PATCH}, not {size}")
+    if mode not in ("crop", "pad"):
+        raise ConfigurationError(f"the mode must be crop or pad, not '{mode}'")
+    height, width = image.shape[:2]
+    if mode == "crop" or width >= height:
+        new_width, new_height = size, round(height * (size / width) / _PATCH) * _PATCH
+    else:
+        new_width, new_height = round(width * (size / height) / _PATCH) * _PATCH, size
+    if min(new_width, new_height) < _PATCH:
+        raise InputError(f"an image of {width}x{height} pixels is too narrow for size {size}")
+    resized = np.array(
+        Image.fromarray(image).resize((new_width, new_height), Image.Resampling.BICUBIC)
+    )
+    if mode == "crop":
+        top = max(0, new_height - size) // 2
+        return resized[top : top + size]
+    padded = np.full((size, size, 3), 255, np.uint8)
+    top, left = (size - new_height) // 2, (size - new_width) // 2
+    padded[top : top + new_height, left : left + new_width] = resized
+    return padded
+
+
+def preprocess_file(
+    source: str | Path | bytes, size: int = 518, mode: Mode = "crop"
+) -> torch.Tensor:
+    """Network input float32 [3, h, w] in [0, 1] of an image file: `load_image`, `resize_image`."""
+    image = np.ascontiguousarray(resize_image(load_image(source), size, mode))
+    return torch.from_numpy(image).permute(2, 0, 1).float().div(255.0).contiguous()
