@@ -56,7 +56,7 @@ def generate_launch_description() -> LaunchDescription:
 
 
 def fastdds_profile() -> list[SetEnvironmentVariable]:
-    """Give room for large images in shared memory, where Fast DDS is used and not yet configured."""
+    """Give room for large images in shared memory, where Fast DDS is used and not configured."""
     if not os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp").startswith("rmw_fastrtps"):
         return []
     if any(map(os.environ.get, (*PROFILE_VARIABLES, "FASTDDS_BUILTIN_TRANSPORTS"))):
