@@ -27,8 +27,11 @@ class LayerNorm(nn.LayerNorm):
         return F.layer_norm(x.float(), self.normalized_shape, self.weight, self.bias, self.eps)
 
 
-def cast_matmul_weights_(module: nn.Module, dtype: torch.dtype) -> None:
-    """Cast the weights of linear layers and convolutions in place, and nothing else."""
+def cast_matmul_weights_(module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+    """Move linear layers and convolutions to ``device`` as ``dtype``, one after the other.
+
+    Each is cast on its way, so that the peak is one set of weights and not two.
+    """
     for child in module.modules():
         if isinstance(child, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
-            child.to(dtype)
+            child.to(device, dtype)

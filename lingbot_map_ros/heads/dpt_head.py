@@ -1,0 +1,152 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Depth head: dense prediction transformer over four aggregator outputs."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lingbot_map_ros.layers.precision import LayerNorm
+
+FRAMES_PER_GROUP = 8
+
+
+class DepthMaps(NamedTuple):
+    """``depth`` along the optical axis and ``confidence`` (at least 1), each ``[N, H, W]``."""
+
+    depth: Tensor
+    confidence: Tensor
+
+
+def positional_map(height: int, width: int, channels: int, aspect: float, like: Tensor) -> Tensor:
+    """Sine and cosine map ``[channels, height, width]`` over the image plane, amplitude 0.1.
+
+    ``aspect`` is the input image's width over its height, whatever the size of the map.
+    """
+    diagonal = (aspect**2 + 1) ** 0.5
+    span_u, span_v = aspect / diagonal, 1 / diagonal
+    device = like.device
+    u = torch.linspace(-span_u * (width - 1) / width, span_u * (width - 1) / width, width)
+    v = torch.linspace(-span_v * (height - 1) / height, span_v * (height - 1) / height, height)
+    quarter = channels // 4
+    omega = 100.0 ** -(torch.arange(quarter, dtype=torch.float64) / quarter)
+    angle_u = omega[:, None, None] * u.double()[None, None, :].expand(-1, height, -1)
+    angle_v = omega[:, None, None] * v.double()[None, :, None].expand(-1, -1, width)
+    waves = torch.cat((angle_u.sin(), angle_u.cos(), angle_v.sin(), angle_v.cos()))
+    return (0.1 * waves).to(device, like.dtype)
+
+
+class ResidualConvUnit(nn.Module):
+    """Two 3x3 convolutions around ``relu(x)``; the shortcut is relu(x), as the weights expect."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(features, features, 3, padding=1)
+        self.conv2 = nn.Conv2d(features, features, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map ``[N, features, h, w]`` to the same shape."""
+        x = F.relu(x)
+        return self.conv2(F.relu(self.conv1(x))) + x
+
+
+class FusionBlock(nn.Module):
+    """Adds a finer skip connection to the coarse path and enlarges the sum."""
+
+    def __init__(self, features: int, *, has_skip: bool) -> None:
+        super().__init__()
+        if has_skip:
+            self.resConfUnit1 = ResidualConvUnit(features)
+        self.resConfUnit2 = ResidualConvUnit(features)
+        self.out_conv = nn.Conv2d(features, features, 1)
+
+    def forward(self, path: Tensor, skip: Tensor | None, size: tuple[int, int]) -> Tensor:
+        """Fuse ``path`` and ``skip`` (``[N, features, h, w]``) and resize to ``size``."""
+        if skip is not None:
+            path = path + self.resConfUnit1(skip)
+        return self.out_conv(_resize(self.resConfUnit2(path), size))
+
+
+class _Scratch(nn.Module):
+    """Holds the layers that checkpoints name ``scratch.*``."""
+
+    def __init__(self, channels: Sequence[int], features: int) -> None:
+        super().__init__()
+        for i, width in enumerate(channels, 1):
+            conv = nn.Conv2d(width, features, 3, padding=1, bias=False)
+            self.add_module(f"layer{i}_rn", conv)
+            self.add_module(f"refinenet{i}", FusionBlock(features, has_skip=i < len(channels)))
+        self.output_conv1 = nn.Conv2d(features, features // 2, 3, padding=1)
+        self.output_conv2 = nn.Sequential(
+            nn.Conv2d(features // 2, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 2, 1)
+        )
+
+
+class DPTHead(nn.Module):
+    """Depth and confidence for every pixel; ``dim`` is the width of the aggregator's outputs."""
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        features: int = 256,
+        channels: Sequence[int] = (256, 512, 1024, 1024),
+        patch_size: int = 14,
+        num_special: int = 6,
+    ) -> None:
+        super().__init__()
+        self.patch_size = patch_size
+        self.num_special = num_special
+        self.norm = LayerNorm(dim)
+        self.projects = nn.ModuleList(nn.Conv2d(dim, width, 1) for width in channels)
+        self.resize_layers = nn.ModuleList(
+            (
+                nn.ConvTranspose2d(channels[0], channels[0], 4, stride=4),
+                nn.ConvTranspose2d(channels[1], channels[1], 2, stride=2),
+                nn.Identity(),
+                nn.Conv2d(channels[3], channels[3], 3, stride=2, padding=1),
+            )
+        )
+        self.scratch = _Scratch(channels, features)
+
+    def forward(self, outputs: Sequence[Tensor], height: int, width: int) -> DepthMaps:
+        """Predict from four outputs ``[B, S, P, dim]`` of images ``height x width``.
+
+        Returns maps ``[B * S, height, width]``. Frames are independent and go through in groups, to
+        bound memory.
+        """
+        tokens = [output.flatten(0, 1)[:, self.num_special :] for output in outputs]
+        groups = [
+            self._predict([t[i : i + FRAMES_PER_GROUP] for t in tokens], height, width)
+            for i in range(0, tokens[0].shape[0], FRAMES_PER_GROUP)
+        ]
+        return DepthMaps(*(torch.cat(maps) for maps in zip(*groups, strict=True)))
+
+    def _predict(self, tokens: list[Tensor], height: int, width: int) -> DepthMaps:
+        grid = (height // self.patch_size, width // self.patch_size)
+        aspect = width / height
+        scratch = self.scratch
+        skips = []
+        for i, x in enumerate(tokens):
+            x = self.norm(x).transpose(1, 2).unflatten(2, grid)
+            x = self._add_positions(self.projects[i](x.to(self.projects[i].weight.dtype)), aspect)
+            skips.append(getattr(scratch, f"layer{i + 1}_rn")(self.resize_layers[i](x)))
+        path = skips[-1]
+        for i in range(len(skips), 0, -1):
+            skip = None if i == len(skips) else skips[i - 1]
+            size = skips[i - 2].shape[-2:] if i > 1 else (2 * path.shape[-2], 2 * path.shape[-1])
+            path = getattr(scratch, f"refinenet{i}")(path, skip, tuple(size))
+        path = _resize(scratch.output_conv1(path), (height, width))
+        raw = scratch.output_conv2(self._add_positions(path, aspect)).float()
+        return DepthMaps(raw[:, 0].exp(), 1 + raw[:, 1].exp())
+
+    @staticmethod
+    def _add_positions(x: Tensor, aspect: float) -> Tensor:
+        return x + positional_map(*x.shape[-2:], x.shape[1], aspect, x)
+
+
+def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:
+    return F.interpolate(x, size=size, mode="bilinear", align_corners=True)

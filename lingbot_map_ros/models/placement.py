@@ -1,0 +1,41 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Device and dtype by name, with ``auto`` resolved to what the machine does best."""
+
+import torch
+
+from lingbot_map_ros.errors import ConfigurationError
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_BFLOAT16_CAPABILITY = 8
+
+
+def resolve_device(name: str = "auto") -> torch.device:
+    """Device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises ``ConfigurationError`` for a device that this machine or this PyTorch does not have.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigurationError(f"device '{name}' is unknown; use auto, cpu or cuda:N") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigurationError(
+            f"device '{name}' is not there: PyTorch {torch.__version__} sees "
+            f"{torch.cuda.device_count()} CUDA devices; use device: cpu or install a CUDA build"
+        )
+    return device
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """Compute dtype for ``auto`` or a name: bfloat16 on GPUs that have it, float32 on the CPU."""
+    if name != "auto":
+        if name not in DTYPES:
+            raise ConfigurationError(f"dtype '{name}' is none of auto, {', '.join(DTYPES)}")
+        return DTYPES[name]
+    if device.type != "cuda":
+        return torch.float32
+    major = torch.cuda.get_device_capability(device)[0]
+    return torch.bfloat16 if major >= _BFLOAT16_CAPABILITY else torch.float16
