@@ -50,6 +50,7 @@ setup(
         # fails with NumPy 2.3 and OpenCV 5.
         "wheels": ["cv-bridge>=1.13", "numpy<2.3", "opencv-python-headless>=4.8,<5"],
         "test": [
+            "catkin-pkg>=0.5",
             "flake8>=6.0",
             "hypothesis>=6.60",
             "mypy>=1.10",

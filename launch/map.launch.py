@@ -19,7 +19,11 @@ CONFIG = Path(get_package_share_directory("lingbot_map_ros"), "config")
 PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
 
 ARGUMENTS = (
-    DeclareLaunchArgument("image", default_value="image", description="Topic of the images."),
+    DeclareLaunchArgument(
+        "image",
+        default_value="image",
+        description="Topic of the images; one that ends in /compressed is taken as compressed.",
+    ),
     DeclareLaunchArgument(
         "camera_info",
         default_value="",
@@ -68,9 +72,11 @@ def fastdds_profile() -> list[SetEnvironmentVariable]:
 def mapping_node(context: LaunchContext) -> list[Node]:
     """Start the node, which configures and activates itself (parameter autostart)."""
     argument = context.launch_configurations
-    image = argument["image"]
+    image = argument["image"].removesuffix("/compressed")
     camera_info = argument["camera_info"] or posixpath.join(posixpath.dirname(image), "camera_info")
-    overrides = {}
+    overrides: dict[str, bool | str] = {}
+    if image != argument["image"]:
+        overrides["image_transport"] = "compressed"
     if argument["use_sim_time"].lower() in ("true", "1"):
         overrides["use_sim_time"] = True
     if argument["checkpoint"]:

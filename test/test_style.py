@@ -18,7 +18,7 @@ HEADER = (
 )
 EXECUTABLES = sorted(REPOSITORY.glob("bin/*"))
 PEP257 = ("--convention", "numpy", "--add-ignore", "D105", "D401", "D403", "--", "lingbot_map_ros")
-# Distributions have all of them, the wheels the middle two; the tests below stand in for the others.
+# Distributions have all four, the wheels the middle two; the tests below stand in for the others.
 AMENT_LINTERS = {
     "ament_copyright": ("lingbot_map_ros",),
     "ament_flake8": ("--linelength", "100", "lingbot_map_ros", "launch", "test"),

@@ -1,0 +1,86 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Play a bag through the live node: ``ros2 launch lingbot_map_ros replay.launch.py bag:=DIRECTORY``.
+
+The node stays when the bag has ended, so that the map can be looked at and saved.
+"""
+
+import posixpath
+from pathlib import Path
+
+import yaml
+from ament_index_python.packages import get_package_share_directory
+from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
+from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, OpaqueFunction
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+from launch_ros.actions import Node
+
+SHARE = Path(get_package_share_directory("lingbot_map_ros"))
+IMAGE_TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
+
+ARGUMENTS = (
+    DeclareLaunchArgument("bag", description="Directory or file of the bag."),
+    DeclareLaunchArgument(
+        "image",
+        default_value="",
+        description="Topic of the images; empty is the only one that the bag's metadata.yaml names.",
+    ),
+    DeclareLaunchArgument(
+        "rate", default_value="1.0", description="Speed of the bag; the node may slow it down."
+    ),
+    DeclareLaunchArgument(
+        "params_file",
+        default_value=str(SHARE / "config" / "replay.yaml"),
+        description="File with the node's parameters.",
+    ),
+    DeclareLaunchArgument(
+        "checkpoint", default_value="", description="Weights; empty is what params_file says."
+    ),
+    DeclareLaunchArgument("rviz", default_value="false", description="Open RViz with the map."),
+    DeclareLaunchArgument("namespace", default_value="", description="Namespace of the node."),
+)
+
+
+def generate_launch_description() -> LaunchDescription:
+    return LaunchDescription([*ARGUMENTS, OpaqueFunction(function=node_and_player)])
+
+
+def node_and_player(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+    """Start the node as ``map.launch.py`` does, and the player, which waits for it."""
+    argument = context.launch_configurations
+    bag = Path(argument["bag"]).expanduser()
+    passed_on = {
+        name: argument[name] for name in ("params_file", "checkpoint", "rviz", "namespace")
+    }
+    passed_on["image"] = argument["image"] or only_image_topic(bag)
+    passed_on["use_sim_time"] = "true"
+    answers = posixpath.join("/", argument["namespace"], "lingbot_map/odometry")
+    # Loading the model takes a while; a frame without an answer (lost, warm-up) holds the bag up for
+    # a few seconds only.
+    pacing = ["--wait", "600", "--pace-by", answers, "--pace-timeout", "5"]
+    return [
+        IncludeLaunchDescription(
+            PythonLaunchDescriptionSource(str(SHARE / "launch" / "map.launch.py")),
+            launch_arguments=passed_on.items(),
+        ),
+        Node(
+            package="lingbot_map_ros",
+            executable="play_bag",
+            arguments=[str(bag), "--rate", argument["rate"], *pacing],
+            output="screen",
+        ),
+    ]
+
+
+def only_image_topic(bag: Path) -> str:
+    """Name the image topic of a bag from its metadata; raises where there is not exactly one."""
+    metadata = bag / "metadata.yaml"
+    if not metadata.is_file():
+        raise RuntimeError(f"{bag} has no metadata.yaml: name the topic of its images with image:=")
+    content = yaml.safe_load(metadata.read_text())["rosbag2_bagfile_information"]
+    topics = [entry["topic_metadata"] for entry in content["topics_with_message_count"]]
+    images = [topic["name"] for topic in topics if topic["type"] in IMAGE_TYPES]
+    if len(images) != 1:
+        found = ", ".join(images) or "none"
+        raise RuntimeError(f"choose one of the bag's image topics with image:= (found: {found})")
+    return images[0]
