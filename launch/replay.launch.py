@@ -1,6 +1,6 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Play a bag through the live node: ``ros2 launch lingbot_map_ros replay.launch.py bag:=DIRECTORY``.
+"""Play a bag through the live node: ``ros2 launch lingbot_map_ros replay.launch.py bag:=DIR``.
 
 The node stays when the bag has ended, so that the map can be looked at and saved.
 """
@@ -23,7 +23,7 @@ ARGUMENTS = (
     DeclareLaunchArgument(
         "image",
         default_value="",
-        description="Topic of the images; empty is the only one that the bag's metadata.yaml names.",
+        description="Topic of the images; empty is the only one in the bag's metadata.yaml.",
     ),
     DeclareLaunchArgument(
         "rate", default_value="1.0", description="Speed of the bag; the node may slow it down."
@@ -55,8 +55,8 @@ def node_and_player(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     passed_on["image"] = argument["image"] or only_image_topic(bag)
     passed_on["use_sim_time"] = "true"
     answers = posixpath.join("/", argument["namespace"], "lingbot_map/odometry")
-    # Loading the model takes a while; a frame without an answer (lost, warm-up) holds the bag up for
-    # a few seconds only.
+    # Loading the model takes a while; a frame that is never answered (lost) holds the bag up for a
+    # few seconds only.
     pacing = ["--wait", "600", "--pace-by", answers, "--pace-timeout", "5"]
     return [
         IncludeLaunchDescription(
