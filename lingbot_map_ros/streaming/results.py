@@ -16,10 +16,10 @@ class SessionState(enum.Enum):
     """Where a stream stands."""
 
     INITIALISING = "initialising"
-    """The first ``num_scale_frames`` frames of the stream (or of a new segment) are gathering."""
+    """The first ``num_scale_frames`` frames of the stream are gathering."""
     TRACKING = "tracking"
     LOST = "lost"
-    """The newest frames were withheld; nothing is handed out until a pose can be trusted."""
+    """The newest frames were withheld, or the scale frames of a new segment gather."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +95,8 @@ class SessionStatus:
     """Frames withheld in a row up to now."""
     last_reason: str
     """Why the last frame was withheld, or the last window or segment event; empty if none."""
-    alignment_rmse: float
-    """Residual of the last window switch in model units; NaN before the first."""
+    alignment_error: float
+    """Misfit of the last window switch as a fraction of the scene; NaN before the first."""
     alignment_inliers: float
     """Share of the overlap keyframes that agreed in the last switch; NaN before the first."""
     policy_applied: int

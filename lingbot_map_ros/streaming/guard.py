@@ -1,0 +1,176 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""The collapse guard: which outputs of the network can be true, given the recent ones.
+
+The bounds are generous on purpose. A frame is implausible when its step from the last good frame is
+far beyond both what the recent steps were and what a camera on a robot can do; a handheld camera in
+a hurry, or a network whose poses merely jitter, passes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingbot_map_ros.geometry.poses import invert, rotation_angle
+from lingbot_map_ros.streaming.observation import Observation
+
+HISTORY = 64
+ARMED_AFTER = 16
+"""Steps that must be known before motion and confidence are judged."""
+FACTOR = 8.0
+"""A step may exceed the 95th percentile of the recent steps this many times."""
+MAX_TRANSLATION = 0.5
+"""Of the scene's depth, always allowed in a frame."""
+MAX_ROTATION = math.radians(45.0)
+MAX_LOG_DEPTH = math.log(5.0)
+"""The typical depth may always change this much: somebody steps in front of the camera."""
+MIN_CONFIDENCE_DROP = math.log(20.0)
+BLANK_CONTRAST = 1.0
+SEEN_CONTRAST = 8.0
+"""Grey levels (standard deviation): below the first an image shows nothing, above the second it
+shows a scene."""
+STRIDE = 4
+
+
+@dataclass(frozen=True)
+class History:
+    """The newest values of a quantity; a bounded, immutable queue."""
+
+    values: tuple[float, ...] = ()
+
+    def add(self, value: float | None) -> History:
+        """Return the history with one more value; None leaves it as it is."""
+        return self if value is None else History((*self.values, value)[-HISTORY:])
+
+    @property
+    def armed(self) -> bool:
+        """Whether enough is known for a judgement."""
+        return len(self.values) >= ARMED_AFTER
+
+    def bound(self, floor: float) -> float:
+        """Largest plausible next value."""
+        return max(floor, FACTOR * float(np.percentile(self.values, 95)))
+
+    def median(self) -> float:
+        """Median of the newest values."""
+        return float(np.median(self.values))
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A frame reduced to what the guard compares, in units of the map."""
+
+    pose_odom: NDArray[np.float64]
+    stamp_ns: int
+    log_depth: float | None
+    """Log of the median depth, None where depth was not computed."""
+    log_confidence: float | None
+    """Log of the median confidence above its minimum of 1."""
+
+    @classmethod
+    def of(cls, frame: Observation, pose_odom: NDArray[np.float64], scale: float) -> View:
+        """Reduce an observation whose raw depth becomes map units by `scale`."""
+        log_depth = log_confidence = None
+        if frame.depth is not None and frame.confidence is not None:
+            depth = float(np.median(frame.depth[::STRIDE, ::STRIDE])) * scale
+            above = float(np.median(frame.confidence[::STRIDE, ::STRIDE])) - 1.0
+            log_depth = math.log(max(depth, 1e-9))
+            log_confidence = math.log(max(above, 1e-9))
+        return cls(pose_odom, frame.frame.stamp_ns, log_depth, log_confidence)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Recent behaviour of the stream; immutable, `accept` returns the next one."""
+
+    last: View | None = None
+    scene_log_depth: float = 0.0
+    translation: History = History()
+    rotation: History = History()
+    depth_change: History = History()
+    confidence: History = History()
+    period: History = History()
+    contrast: History = History()
+
+    def reject(self, view: View, lost: int) -> str:
+        """Say why a frame cannot be true; empty if it can.
+
+        `lost` is the number of frames withheld since the last good one: what may have happened
+        meanwhile grows with it, and with the time between the stamps.
+        """
+        if self.last is None or not self.translation.armed:
+            return ""
+        elapsed = self._elapsed(view, lost)
+        translation, rotation = _steps(self.last, view)
+        limit = elapsed * self.translation.bound(MAX_TRANSLATION * math.exp(self.scene_log_depth))
+        if translation > limit:
+            return f"the camera jumped {translation:.3g}, {limit:.3g} is plausible"
+        limit = elapsed * self.rotation.bound(MAX_ROTATION)
+        if rotation > limit:
+            return f"the camera turned {rotation:.2f} rad at once, {limit:.2f} is plausible"
+        if view.log_depth is not None and self.depth_change.armed:
+            change = abs(view.log_depth - self.scene_log_depth)
+            limit = elapsed * self.depth_change.bound(MAX_LOG_DEPTH)
+            if change > limit:
+                return f"the depth changed {math.exp(min(change, 99)):.3g} times at once"
+        return self._reject_confidence(view)
+
+    def accept(self, view: View) -> Guard:
+        """Return the guard that has seen a good frame."""
+        if self.last is None:
+            return self.moved(view)
+        translation, rotation = _steps(self.last, view)
+        change = None if view.log_depth is None else abs(view.log_depth - self.scene_log_depth)
+        period = view.stamp_ns - self.last.stamp_ns
+        return replace(
+            self.moved(view),
+            translation=self.translation.add(translation),
+            rotation=self.rotation.add(rotation),
+            depth_change=self.depth_change.add(change),
+            confidence=self.confidence.add(view.log_confidence),
+            period=self.period.add(float(period) if period > 0 else None),
+        )
+
+    def moved(self, view: View) -> Guard:
+        """Return the guard that starts from this frame, without a judgement of how it got there."""
+        return replace(
+            self,
+            last=view,
+            scene_log_depth=self.scene_log_depth if view.log_depth is None else view.log_depth,
+        )
+
+    def _elapsed(self, view: View, lost: int) -> float:
+        if self.last is None or not self.period.values:
+            return 1.0 + lost
+        return max(1.0 + lost, (view.stamp_ns - self.last.stamp_ns) / self.period.median())
+
+    def _reject_confidence(self, view: View) -> str:
+        if view.log_confidence is None or not self.confidence.armed:
+            return ""
+        usual = self.confidence.median()
+        spread = float(np.median(np.abs(np.asarray(self.confidence.values) - usual)))
+        if usual - view.log_confidence > max(MIN_CONFIDENCE_DROP, FACTOR * 1.4826 * spread):
+            return (
+                f"confidence collapsed to {1 + math.exp(view.log_confidence):.3g}, "
+                f"{1 + math.exp(usual):.3g} is usual"
+            )
+        return ""
+
+
+def contrast(image: NDArray[np.uint8]) -> float:
+    """Standard deviation in grey levels of a subsampled image [H, W, 3]."""
+    return float(image[::8, ::8].mean(-1).std())
+
+
+def is_blank(value: float, usual: History) -> bool:
+    """Whether an image of this contrast shows nothing where others showed a scene."""
+    return value < BLANK_CONTRAST and usual.armed and usual.median() > SEEN_CONTRAST
+
+
+def _steps(last: View, view: View) -> tuple[float, float]:
+    step = invert(last.pose_odom) @ view.pose_odom
+    return float(np.linalg.norm(step[:3, 3])), float(rotation_angle(step))

@@ -1,0 +1,79 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the network said of a frame, in the raw world of the window that saw it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lingbot_map_ros.geometry.poses import decode_pose, intrinsics_from_fov, is_valid_pose
+
+if TYPE_CHECKING:
+    from lingbot_map_ros.models.gct_stream import Prediction
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """An image on its way into the network."""
+
+    index: int
+    stamp_ns: int
+    tensor: torch.Tensor
+    """``[3, H, W]`` in [0, 1], on the model's device."""
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """One frame's output: camera-to-world pose, intrinsics, and depth where it was computed."""
+
+    frame: Frame
+    pose: NDArray[np.float64]
+    """``[4, 4]``, optical axes, raw units of the window."""
+    intrinsics: NDArray[np.float64]
+    """``[3, 3]`` in pixels of the network's image, as the network sees its lens."""
+    depth: NDArray[np.float32] | None
+    confidence: NDArray[np.float32] | None
+    valid: bool
+    """Everything is finite and the encoding is a pose; see ``geometry.poses.is_valid_pose``."""
+
+    @property
+    def pixels(self) -> NDArray[np.uint8]:
+        """The image ``[H, W, 3]`` as the network saw it."""
+        scaled = (self.frame.tensor * 255).round().clamp(0, 255).to(torch.uint8)
+        return np.ascontiguousarray(scaled.permute(1, 2, 0).cpu().numpy())
+
+
+def observe(frames: Sequence[Frame], prediction: Prediction) -> list[Observation]:
+    """Bring the predictions of one call to the host, a frame each."""
+    encodings = prediction.pose_enc.double().cpu().numpy()
+    depths = _rows(prediction.depth, len(frames))
+    confidences = _rows(prediction.confidence, len(frames))
+    poses, fov = decode_pose(encodings)
+    valid = is_valid_pose(encodings)
+    height, width = frames[0].tensor.shape[-2:]
+    observations = []
+    for i, frame in enumerate(frames):
+        finite = all(m is None or np.isfinite(m).all() for m in (depths[i], confidences[i]))
+        observations.append(
+            Observation(
+                frame=frame,
+                pose=poses[i],
+                intrinsics=intrinsics_from_fov(fov[i], (height, width)),
+                depth=depths[i],
+                confidence=confidences[i],
+                valid=bool(valid[i]) and finite,
+            )
+        )
+    return observations
+
+
+def _rows(maps: torch.Tensor | None, count: int) -> list[NDArray[np.float32] | None]:
+    if maps is None:
+        return [None] * count
+    return list(maps.float().cpu().numpy())

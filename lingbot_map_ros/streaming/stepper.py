@@ -1,0 +1,306 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""One frame's way through the model: gather, open a window, track, decide."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from lingbot_map_ros.aggregator.stream import FrameMode
+from lingbot_map_ros.geometry.alignment import AlignmentError
+from lingbot_map_ros.models.gct_stream import GCTStream
+from lingbot_map_ros.streaming.config import Limits, SessionConfig
+from lingbot_map_ros.streaming.guard import Guard, View, is_blank
+from lingbot_map_ros.streaming.keyframes import Intent, KeyframeRule
+from lingbot_map_ros.streaming.observation import Frame, Observation, observe
+from lingbot_map_ros.streaming.results import FrameResult
+from lingbot_map_ros.streaming.state import Pending, StreamState, Track
+from lingbot_map_ros.streaming.windows import Placement, reopen, start
+
+logger = logging.getLogger(__name__)
+
+RECOVERY = 10
+"""Frames after a loss whose covariance is raised, at first `RECOVERY_COVARIANCE` times."""
+RECOVERY_COVARIANCE = 100.0
+
+_MODE: dict[Intent, FrameMode] = {
+    Intent.KEEP: "keyframe",
+    Intent.SKIP: "skip",
+    Intent.MEASURE: "pending",
+    Intent.ASK: "pending",
+}
+
+
+class _WithheldError(Exception):
+    """Leaves a transaction because the guard does not believe the output."""
+
+
+class Stepper:
+    """Takes a state and a frame, runs the model, returns the next state and the results.
+
+    A call that raises has changed nothing but, if `emptied` is set, the model's window: the caller
+    marks its state as stale, and the next call opens the window again from the same keyframes.
+    """
+
+    def __init__(self, model: GCTStream, config: SessionConfig, limits: Limits) -> None:
+        self.emptied = False
+        self._model = model
+        self._config = config
+        self._limits = limits
+
+    def advance(
+        self, state: StreamState, rule: KeyframeRule, frame: Frame, contrast: float, epoch: int
+    ) -> tuple[StreamState, list[FrameResult]]:
+        """Process one frame; see `StreamingSession.step`."""
+        self.emptied = False
+        self._epoch = epoch
+        guard = state.track.guard
+        if is_blank(contrast, guard.contrast):
+            return self._withhold(state, "the image is blank", showed=False)
+        guard = replace(guard, contrast=guard.contrast.add(contrast))
+        state = replace(state, track=replace(state.track, guard=guard))
+        if not state.open:
+            return self._gather(state, frame)
+        intent = rule.intent(first=state.first, skipped=state.skipped)
+        anchoring = state.rejected >= self._config.lost_after and not state.pending
+        if anchoring or self._is_full(state, intent):
+            try:
+                state = self._reopen(state)
+            except AlignmentError as error:
+                return self._new_segment(state, frame, str(error))
+            intent = rule.intent(first=state.first, skipped=state.skipped)
+        try:
+            return self._track(state, rule, intent, frame)
+        except _WithheldError as reason:
+            if anchoring:
+                return self._new_segment(state, frame, str(reason))
+            return self._withhold(state, str(reason), showed=True)
+
+    def _is_full(self, state: StreamState, intent: Intent) -> bool:
+        """Whether the window must make way for another before a frame of this intent."""
+        if state.stale:
+            return True
+        if state.pending or intent is Intent.SKIP:
+            return False
+        reserve = self._limits.reserve(intent is Intent.ASK)
+        return state.kept + reserve > self._limits.max_keyframes
+
+    def _gather(self, state: StreamState, frame: Frame) -> tuple[StreamState, list[FrameResult]]:
+        """Collect scale frames, and start a segment when there are enough."""
+        state = replace(state, gathered=(*state.gathered, frame))
+        if len(state.gathered) < self._limits.scale_frames:
+            return state, []
+        observations = start(self._model, state.gathered)
+        if not all(observation.valid for observation in observations):
+            return self._withhold(
+                replace(state, gathered=()),
+                "the network gave no finite output for the scale frames",
+                showed=True,
+            )
+        guard = state.track.guard
+        placement = (
+            Placement.start(observations[0].pose)
+            if state.placement is None or guard.last is None
+            else state.placement.follow(observations[0].pose, guard.last.pose_odom)
+        )
+        state = replace(
+            state,
+            gathered=(),
+            open=True,
+            stale=False,
+            window=state.window + 1,
+            opened_with=len(observations),
+            kept=len(observations),
+            skipped=0,
+            keyframes=tuple(observations[-self._limits.overlap :]),
+            placement=placement,
+            track=Track(guard=Guard(contrast=guard.contrast)),
+        )
+        results = []
+        for observation in observations:
+            view = self._view(state, observation)
+            state, result = self._hand_out(state, observation, view, keyframe=True, judged=False)
+            results.append(result)
+        return state, results
+
+    def _track(
+        self, state: StreamState, rule: KeyframeRule, intent: Intent, frame: Frame
+    ) -> tuple[StreamState, list[FrameResult]]:
+        """Run one frame in the open window; all or nothing, in the model too."""
+        with self._model.transaction():
+            prediction = self._model.step(
+                frame.tensor[None], _MODE[intent], depth=self._wants_depth(state, intent)
+            )
+            observation = observe([frame], prediction)[0]
+            view = self._judge(state, observation)
+            if intent is Intent.ASK:
+                return self._ask(state, observation, view)
+            keep = intent is Intent.KEEP
+            if intent is Intent.MEASURE:
+                keep = rule.keeps(
+                    observation, state.keyframes[-1], first=state.first, skipped=state.skipped
+                )
+            state, result = self._hand_out(state, observation, view, keyframe=keep)
+            if keep:
+                state = state.keep(observation, self._limits.overlap)
+            else:
+                state = replace(state, skipped=state.skipped + 1)
+            if intent is Intent.MEASURE:
+                self._decide(keep)
+            return state, [result]
+
+    def _decide(self, keep: bool) -> None:
+        if keep:
+            self._model.commit()
+        else:
+            self._model.rollback()
+
+    def _ask(
+        self, state: StreamState, observation: Observation, view: View
+    ) -> tuple[StreamState, list[FrameResult]]:
+        """Let the frame wait for the user, and apply the policy when too many wait."""
+        limits = self._limits
+        entry = Pending(observation, state.track)
+        count = len(state.pending) + 1
+        full = state.kept + count >= limits.max_keyframes
+        over = full or count > limits.pending
+        if over and not state.policy_applied:
+            logger.warning(
+                "more frames than pending_limit wait for a decision: pending_policy '%s' decides",
+                self._config.pending_policy,
+            )
+        state = replace(state, policy_applied=state.policy_applied + over)
+        drop = over and self._config.pending_policy == "rollback_newest"
+        state, result = self._hand_out(
+            state, observation, view, keyframe=not drop, pending=not drop
+        )
+        if drop:
+            self._model.rollback()
+            return state, [result]
+        state = replace(state, pending=(*state.pending, entry))
+        if over:
+            # A full window can only be left with nothing pending.
+            keep_pending = 0 if full else limits.pending
+            state = state.decide(count - keep_pending, limits.overlap)
+            self._model.commit(keep_pending=keep_pending)
+        return state, [result]
+
+    def _reopen(self, state: StreamState) -> StreamState:
+        """Open the next window from the last keyframes; raises AlignmentError if that fails."""
+        last, placement = state.track.last, state.placement
+        if last is None or placement is None:
+            raise AlignmentError("no frame was handed out yet")
+        self.emptied = True
+        reopened = reopen(self._model, state.keyframes, last, placement, self._limits.scale_frames)
+        logger.info(
+            "window %d opens from %d keyframes, %.0f%% agree, fit within %.2g of the scene",
+            state.window + 1,
+            len(reopened.keyframes),
+            100 * reopened.quality.inlier_ratio,
+            reopened.quality.relative_error,
+        )
+        state = replace(
+            state,
+            stale=False,
+            window=state.window + 1,
+            opened_with=len(reopened.keyframes),
+            kept=len(reopened.keyframes),
+            keyframes=reopened.keyframes,
+            placement=reopened.placement,
+            quality=reopened.quality,
+        )
+        guard = state.track.guard.moved(self._view(state, reopened.last))
+        return replace(state, track=replace(state.track, last=reopened.last, guard=guard))
+
+    def _new_segment(
+        self, state: StreamState, frame: Frame, reason: str
+    ) -> tuple[StreamState, list[FrameResult]]:
+        """Give the window up; the frame is the first of a world of its own."""
+        logger.warning("map segment %d begins: %s", state.segment + 1, reason)
+        state = replace(
+            state,
+            open=False,
+            stale=False,
+            segment=state.segment + 1,
+            kept=0,
+            keyframes=(),
+            lost=max(state.lost, 1),
+            reason=f"new map segment: {reason}",
+        )
+        return self._gather(state, frame)
+
+    def _judge(self, state: StreamState, observation: Observation) -> View:
+        """Compare a frame with the recent ones; raises when it cannot be true."""
+        if not observation.valid:
+            raise _WithheldError("the network's output is not finite, or no pose")
+        view = self._view(state, observation)
+        if reason := state.track.guard.reject(view, state.lost):
+            raise _WithheldError(reason)
+        return view
+
+    def _withhold(
+        self, state: StreamState, reason: str, *, showed: bool
+    ) -> tuple[StreamState, list[FrameResult]]:
+        if not state.lost:
+            logger.warning("frames are withheld: %s", reason)
+        return state.withhold(reason, showed=showed), []
+
+    def _wants_depth(self, state: StreamState, intent: Intent) -> bool:
+        every = self._config.depth_every
+        if intent in (Intent.MEASURE, Intent.ASK) or state.track.since_depth + 1 >= every:
+            return True
+        # Windows are aligned by the depth of keyframes; skipped frames must not take all of it.
+        recent = state.keyframes[-(every - 1) :]
+        return intent is Intent.KEEP and all(keyframe.depth is None for keyframe in recent)
+
+    def _view(self, state: StreamState, observation: Observation) -> View:
+        placement = _placement(state)
+        return View.of(observation, placement.pose_odom(observation.pose), placement.scale)
+
+    def _hand_out(
+        self,
+        state: StreamState,
+        observation: Observation,
+        view: View,
+        *,
+        keyframe: bool,
+        pending: bool = False,
+        judged: bool = True,
+    ) -> tuple[StreamState, FrameResult]:
+        """Accept a frame: what the next ones are compared with, and what the caller gets."""
+        track, placement, frame = state.track, _placement(state), observation.frame
+        recovering = RECOVERY if state.lost else track.recovering
+        depth = observation.depth
+        if depth is not None and placement.scale != 1.0:
+            depth = depth * depth.dtype.type(placement.scale)
+        result = FrameResult(
+            epoch=self._epoch,
+            index=frame.index,
+            stamp_ns=frame.stamp_ns,
+            pose_map=placement.pose_map(observation.pose),
+            pose_odom=view.pose_odom,
+            intrinsics=observation.intrinsics,
+            depth=depth,
+            confidence=observation.confidence,
+            image=observation.pixels,
+            keyframe=keyframe,
+            pending=pending,
+            covariance_scale=RECOVERY_COVARIANCE ** (recovering / RECOVERY),
+            segment=state.segment,
+            window=state.window,
+        )
+        guard = track.guard.accept(view) if judged else track.guard.moved(view)
+        track = Track(
+            last=observation,
+            guard=guard,
+            recovering=max(recovering - 1, 0),
+            since_depth=0 if depth is not None else track.since_depth + 1,
+        )
+        return replace(state, track=track, lost=0, rejected=0), result
+
+
+def _placement(state: StreamState) -> Placement:
+    if state.placement is None:
+        raise AlignmentError("no window is open")
+    return state.placement
