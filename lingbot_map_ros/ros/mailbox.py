@@ -108,11 +108,8 @@ class Mailbox(Generic[FrameT]):
         self._received = 0
         self._dropped: Counter[str] = Counter()
 
-    def put(self, frame: FrameT, stamp_ns: int, wait_s: float = 0.0) -> bool:
-        """Store a frame; False when it was dropped. Never raises for a full or closed mailbox.
-
-        ``wait_s`` lets a producer that can afford it wait for room under ``all``.
-        """
+    def put(self, frame: FrameT, stamp_ns: int) -> bool:
+        """Store a frame; False when it was dropped. Never waits, never raises."""
         with self._changed:
             self._received += 1
             if self._closed:
@@ -123,13 +120,8 @@ class Mailbox(Generic[FrameT]):
                 return False
             if self._policy == "latest":
                 self._drop_frames(OVERWRITTEN)
-            elif not self._changed.wait_for(
-                lambda: self._closed or self._frames < self._capacity, wait_s
-            ):
+            elif self._frames >= self._capacity:
                 self._dropped[QUEUE_FULL] += 1
-                return False
-            if self._closed:
-                self._dropped[CLOSED] += 1
                 return False
             self._queue.append(frame)
             self._frames += 1
@@ -164,7 +156,6 @@ class Mailbox(Generic[FrameT]):
             item = self._queue.popleft()
             if not isinstance(item, Command):
                 self._frames -= 1
-                self._changed.notify_all()
             return item
 
     def clear(self, reason: str) -> int:
@@ -209,5 +200,4 @@ class Mailbox(Generic[FrameT]):
             self._queue = deque(item for item in self._queue if isinstance(item, Command))
             self._frames = 0
             self._dropped[reason] += count
-            self._changed.notify_all()
         return count

@@ -1,0 +1,64 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""``sensor_msgs/CameraInfo``, duck-typed, to the calibration of the images that come with it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from lingbot_map_ros.streaming.camera_model import CameraModel, CameraModelError
+
+
+def camera_model(msg: Any, height: int, width: int) -> CameraModel:
+    """Calibration of images of height x width, from K, D, binning and region of interest.
+
+    K and D are used and R and P are not: the images are taken to be raw. (Rectified images often
+    come with the same message, distortion included; they want ``use_camera_info: false``.) Equal
+    messages give the same object, so that it can be compared by identity.
+
+    Raises CameraModelError for NaN, zeros (an uncalibrated camera), an unknown distortion model,
+    or a message that is about images of another size.
+    """
+    roi = msg.roi
+    return _camera_model(
+        (int(msg.width), int(msg.height)),
+        # The names are upper case in ROS 1 bags.
+        tuple(float(k) for k in (msg.k if hasattr(msg, "k") else msg.K)),
+        tuple(float(d) for d in (msg.d if hasattr(msg, "d") else msg.D)),
+        str(msg.distortion_model),
+        (int(msg.binning_x) or 1, int(msg.binning_y) or 1),
+        (int(roi.x_offset), int(roi.y_offset), int(roi.width), int(roi.height)),
+        (width, height),
+    )
+
+
+@lru_cache(maxsize=8)
+def _camera_model(
+    sensor: tuple[int, int],
+    k: tuple[float, ...],
+    d: tuple[float, ...],
+    model: str,
+    binning: tuple[int, int],
+    roi: tuple[int, int, int, int],
+    image: tuple[int, int],
+) -> CameraModel:
+    if len(k) != 9:
+        raise CameraModelError(f"K has {len(k)} numbers instead of 9")
+    x, y, region_width, region_height = roi
+    # All zero stands for the whole sensor.
+    region = (region_width or sensor[0], region_height or sensor[1])
+    if x + region[0] > sensor[0] or y + region[1] > sensor[1]:
+        raise CameraModelError(f"the region of interest {roi} is not within {sensor} pixels")
+    size = (region[0] // binning[0], region[1] // binning[1])
+    if size != image:
+        raise CameraModelError(
+            f"the calibration is for images of {size[0]}x{size[1]} pixels, "
+            f"the images have {image[0]}x{image[1]}"
+        )
+    K = np.array(k, np.float64).reshape(3, 3)
+    K[:2, 2] -= (x, y)
+    K[:2] /= np.array(binning, np.float64)[:, None]
+    return CameraModel(*size, K, d, model)
