@@ -1,0 +1,167 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Maps and trajectories as files: PLY, TUM and COLMAP text models.
+
+A file is written aside, flushed to the disk and renamed into place. Whatever goes wrong, its name
+holds either the complete new content or what was there before, and an ExportError tells the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingbot_map_ros.errors import ExportError
+from lingbot_map_ros.geometry.poses import invert, matrix_to_quaternion
+
+_CHUNK = 1 << 18
+_PLY_VERTEX = np.dtype(
+    [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("red", "u1"), ("green", "u1"), ("blue", "u1")]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class CameraView:
+    """One image of a COLMAP model: camera-to-world pose and the pinhole that took it."""
+
+    stamp_ns: int
+    T: NDArray[np.float64]
+    """[4, 4]"""
+    K: NDArray[np.float64]
+    """[3, 3], pixel centres at integers"""
+    size: tuple[int, int]
+    """(H, W)"""
+
+
+def write_ply(path: Path, xyz: NDArray[np.float32], rgb: NDArray[np.uint8]) -> int:
+    """Write a binary little-endian PLY of points [N, 3] and colours [N, 3]; return N."""
+    header = "\n".join(
+        (
+            "ply",
+            "format binary_little_endian 1.0",
+            f"element vertex {len(xyz)}",
+            *(f"property float {axis}" for axis in "xyz"),
+            *(f"property uchar {colour}" for colour in ("red", "green", "blue")),
+            "end_header\n",
+        )
+    )
+    with _replacing(path) as (file,):
+        file.write(header.encode("ascii"))
+        for start in range(0, len(xyz), _CHUNK):
+            points, colours = xyz[start : start + _CHUNK], rgb[start : start + _CHUNK]
+            vertices = np.empty(len(points), _PLY_VERTEX)
+            for i, axis in enumerate("xyz"):
+                vertices[axis] = points[:, i]
+            for i, colour in enumerate(("red", "green", "blue")):
+                vertices[colour] = colours[:, i]
+            file.write(vertices.tobytes())
+    return len(xyz)
+
+
+def write_tum(path: Path, stamps_ns: NDArray[np.int64], poses: NDArray[np.float64]) -> int:
+    """Write poses [N, 4, 4] as lines `stamp x y z qx qy qz qw`, stamp in seconds; return N.
+
+    The stamps keep every nanosecond; positions and quaternions have nine decimals.
+    """
+    rows = np.concatenate((poses[:, :3, 3], matrix_to_quaternion(poses[:, :3, :3])), -1)
+    with _replacing(path) as (file,):
+        for stamp, row in zip(stamps_ns.tolist(), rows.tolist(), strict=True):
+            numbers = " ".join(f"{number:.9f}" for number in row)
+            file.write(f"{_seconds(stamp)} {numbers}\n".encode("ascii"))
+    return len(rows)
+
+
+def write_colmap(
+    directory: Path, views: list[CameraView], xyz: NDArray[np.float32], rgb: NDArray[np.uint8]
+) -> int:
+    """Write cameras.txt, images.txt (world-to-camera) and points3D.txt; return the image count.
+
+    Images are named by their stamps in nanoseconds. COLMAP puts the centre of the first pixel at
+    (0.5, 0.5), so half a pixel is added to the principal points. Equal cameras are written once.
+    The three files are renamed into place together, after all of them are complete.
+    """
+    names = ("cameras.txt", "images.txt", "points3D.txt")
+    with _replacing(*(directory / name for name in names)) as (cameras, images, points):
+        identifiers: dict[str, int] = {}
+        for number, view in enumerate(views, start=1):
+            camera = identifiers.setdefault(_pinhole(view), len(identifiers) + 1)
+            T = invert(view.T)
+            x, y, z, w = matrix_to_quaternion(T[:3, :3])
+            pose = " ".join(f"{value:.12g}" for value in (w, x, y, z, *T[:3, 3]))
+            # The second line lists image points, of which a depth model has none.
+            images.write(f"{number} {pose} {camera} {view.stamp_ns}.png\n\n".encode("ascii"))
+        for pinhole, identifier in identifiers.items():
+            cameras.write(f"{identifier} {pinhole}\n".encode("ascii"))
+        for start in range(0, len(xyz), _CHUNK):
+            rows = zip(
+                range(start + 1, len(xyz) + 1),
+                xyz[start : start + _CHUNK].tolist(),
+                rgb[start : start + _CHUNK].tolist(),
+            )
+            lines = [
+                f"{i} {x:.6f} {y:.6f} {z:.6f} {red} {green} {blue} 0\n"
+                for i, (x, y, z), (red, green, blue) in rows
+            ]
+            points.write("".join(lines).encode("ascii"))
+    return len(views)
+
+
+def _pinhole(view: CameraView) -> str:
+    H, W = view.size
+    K = view.K
+    parameters = (K[0, 0], K[1, 1], K[0, 2] + 0.5, K[1, 2] + 0.5)
+    return f"PINHOLE {W} {H} " + " ".join(f"{value:.12g}" for value in parameters)
+
+
+def _seconds(stamp_ns: int) -> str:
+    """Decimal seconds with nine places, exact for every integer (a float would lose 100 ns)."""
+    sign = "-" if stamp_ns < 0 else ""
+    seconds, nanoseconds = divmod(abs(stamp_ns), 1_000_000_000)
+    return f"{sign}{seconds}.{nanoseconds:09d}"
+
+
+@contextlib.contextmanager
+def _replacing(*paths: Path) -> Iterator[list[IO[bytes]]]:
+    """Open a file aside for each path; rename all into place if the body and the disk succeed."""
+    suffix = f".{os.getpid()}-{secrets.token_hex(4)}.part"
+    aside = [path.with_name(f".{path.name}{suffix}") for path in paths]
+    try:
+        with contextlib.ExitStack() as stack:
+            for path in paths:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            files: list[IO[bytes]] = [stack.enter_context(path.open("xb")) for path in aside]
+            yield files
+            for file in files:
+                file.flush()
+                os.fsync(file.fileno())
+        for part, path in zip(aside, paths, strict=True):
+            part.replace(path)
+        for parent in {path.parent for path in paths}:
+            _sync_directory(parent)
+    except OSError as error:
+        raise ExportError(
+            f"cannot write {paths[0] if len(paths) == 1 else paths[0].parent}: "
+            f"{error.strerror or error}; nothing was changed"
+        ) from error
+    finally:
+        for part in aside:
+            with contextlib.suppress(OSError):
+                part.unlink()
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the renames of a directory survive a power cut, where the file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

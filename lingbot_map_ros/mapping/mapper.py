@@ -1,0 +1,142 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""From frame results to a map: trajectory, keyframes and voxels of one epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingbot_map_ros.geometry.projection import transform_points, unproject
+from lingbot_map_ros.mapping.export import CameraView, write_colmap, write_ply
+from lingbot_map_ros.mapping.trajectory import ThinningLog, Trajectory
+from lingbot_map_ros.mapping.voxel_map import VoxelMap
+from lingbot_map_ros.streaming.results import FrameResult
+
+_MAX_CAMERAS = 20_000
+
+
+@dataclass(frozen=True)
+class MapperOptions:
+    """What enters the map and how much is kept; lengths in model units."""
+
+    voxel_size: float = 0.05
+    max_points: int = 5_000_000
+    confidence_min: float = 1.5
+    stride: int = 2
+    """Rows and columns of depth between two points of the map."""
+    path_max_length: int = 5000
+
+
+def confident_points(
+    result: FrameResult, stride: int, confidence_min: float
+) -> tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.float32]]:
+    """Points [N, 3] in the camera's optical frame, colours [N, 3] and confidences [N] of a frame.
+
+    Every `stride`-th row and column is looked at; what is not finite, not in front of the camera
+    or less confident than `confidence_min` is left out. Empty without depth.
+    """
+    if result.depth is None:
+        return np.empty((0, 3), np.float32), np.empty((0, 3), np.uint8), np.empty(0, np.float32)
+    depth = result.depth[::stride, ::stride]
+    if result.confidence is None:
+        confidence = np.ones_like(depth)
+        valid = np.isfinite(depth) & (depth > 0)
+    else:
+        confidence = result.confidence[::stride, ::stride]
+        valid = np.isfinite(depth) & (depth > 0) & (confidence >= confidence_min)
+        valid &= np.isfinite(confidence)
+    points = unproject(result.depth, result.intrinsics, stride)
+    return points[valid], result.image[::stride, ::stride][valid], confidence[valid]
+
+
+class Mapper:
+    """Holds the map of one epoch, in model units.
+
+    Only kept frames (keyframes) put points into the map; every frame that was handed out has a
+    pose in the trajectory. A pending frame waits for its decision. When a result of a later epoch
+    arrives the map starts anew; results of an earlier one are ignored.
+
+    The map keeps all segments of an epoch together. They are not related by any measurement, so
+    `segments` tells how many there are.
+    """
+
+    def __init__(self, options: MapperOptions):
+        self.options = options
+        self.voxel_map = VoxelMap(options.voxel_size, options.max_points)
+        self._epoch = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget map, trajectory and pending frames."""
+        self.voxel_map.clear()
+        self.trajectory = Trajectory(self.options.path_max_length)
+        self._cameras = ThinningLog(12 + 4 + 2, _MAX_CAMERAS)
+        self._pending: dict[int, FrameResult] = {}
+        self._segments: set[int] = set()
+
+    @property
+    def segments(self) -> int:
+        """Number of map segments that have a kept frame."""
+        return len(self._segments)
+
+    def add(self, result: FrameResult) -> None:
+        """Take a frame in; a pending one is held until `decide`."""
+        if result.epoch < self._epoch:
+            return
+        if result.epoch > self._epoch:
+            self._epoch = result.epoch
+            self.clear()
+        if result.pending:
+            self._pending[result.index] = result
+        else:
+            self._settle(result, result.keyframe)
+
+    def decide(self, index: int, kept: bool) -> None:
+        """Settle the pending frame `index`; a dropped one leaves its pose in the trajectory.
+
+        A frame that is not pending here, for example from before a `clear`, is ignored.
+        """
+        result = self._pending.pop(index, None)
+        if result is not None:
+            self._settle(result, kept)
+
+    def points(self, scale: float = 1.0) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+        """Positions [N, 3] in the map's optical-axes world, times `scale`, and colours [N, 3]."""
+        xyz, rgb = self.voxel_map.points()
+        return xyz * np.float32(scale), rgb
+
+    def cameras(self, scale: float = 1.0) -> list[CameraView]:
+        """Poses and pinholes of the kept frames (at most 20,000, evenly thinned)."""
+        views = []
+        for stamp, row in zip(*self._cameras.rows(), strict=True):
+            T, K = np.eye(4), np.eye(3)
+            T[:3] = row[:12].reshape(3, 4)
+            T[:3, 3] *= scale
+            K[0, 0], K[1, 1], K[0, 2], K[1, 2] = row[12:16]
+            views.append(CameraView(int(stamp), T, K, (int(row[16]), int(row[17]))))
+        return views
+
+    def write_map(self, path: Path, scale: float = 1.0) -> int:
+        """Write the map as PLY and return the number of points; ExportError if it fails."""
+        return write_ply(path, *self.points(scale))
+
+    def write_colmap(self, directory: Path, scale: float = 1.0) -> int:
+        """Write a COLMAP text model and return the number of images; ExportError if it fails."""
+        return write_colmap(directory, self.cameras(scale), *self.points(scale))
+
+    def _settle(self, result: FrameResult, kept: bool) -> None:
+        self.trajectory.add(result.stamp_ns, result.pose_map, kept)
+        if not kept:
+            return
+        self._segments.add(result.segment)
+        K, size = result.intrinsics, result.image.shape[:2]
+        row = (*result.pose_map[:3].ravel(), K[0, 0], K[1, 1], K[0, 2], K[1, 2], *size)
+        self._cameras.add(result.stamp_ns, np.array(row))
+        points, colors, confidence = confident_points(
+            result, self.options.stride, self.options.confidence_min
+        )
+        self.voxel_map.integrate(transform_points(result.pose_map, points), colors, confidence)
