@@ -41,7 +41,7 @@ def test_every_launch_file_is_known() -> None:
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_arguments(name: str) -> None:
-    if find_spec("launch"):
+    if find_spec("launch_ros"):
         description = runpy.run_path(str(LAUNCH / name))["generate_launch_description"]()
         declared = {argument.name for argument in description.get_launch_arguments()}
     else:
