@@ -24,11 +24,6 @@ class Sim3:
     R: NDArray[np.float64]
     t: NDArray[np.float64]
 
-    @classmethod
-    def identity(cls) -> Sim3:
-        """Return the transform that changes nothing."""
-        return cls(1.0, np.eye(3), np.zeros(3))
-
     def apply(self, points: ArrayLike) -> NDArray[np.float64]:
         """Move points [..., 3]."""
         return self.scale * np.asarray(points, np.float64) @ self.R.T + self.t
@@ -47,6 +42,10 @@ class Sim3:
     def inverse(self) -> Sim3:
         """Return the transform that undoes this one."""
         return Sim3(1 / self.scale, self.R.T, -(self.R.T @ self.t) / self.scale)
+
+
+IDENTITY = Sim3(1.0, np.eye(3), np.zeros(3))
+"""The transform that changes nothing."""
 
 
 def umeyama(

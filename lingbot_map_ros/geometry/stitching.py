@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.geometry.poses import matrix_to_quaternion, quaternion_to_matrix
-from lingbot_map_ros.geometry.sim3 import Sim3
+from lingbot_map_ros.geometry.sim3 import IDENTITY, Sim3
 
 _log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ def stitch(windows: Sequence[Window], overlap: int) -> tuple[Window, list[Sim3]]
 
     Returns the whole clip in the first window's world and each window's transform into it.
     """
-    transforms = [Sim3.identity()]
+    transforms = [IDENTITY]
     aligned = [windows[0].moved(transforms[0])]
     for window in windows[1:]:
         transforms.append(align_window(aligned[-1], window, overlap))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingbot_map_ros.geometry.projection import transform_points, unproject
+from lingbot_map_ros.geometry.sim3 import IDENTITY, Sim3
 from lingbot_map_ros.mapping.export import CameraView, write_colmap, write_ply
 from lingbot_map_ros.mapping.trajectory import ThinningLog, Trajectory
 from lingbot_map_ros.mapping.voxel_map import VoxelMap
@@ -54,7 +55,9 @@ def confident_points(
 
 
 class Mapper:
-    """Holds the map of one epoch, in model units.
+    """Holds the map of one epoch, in the session's map world (optical axes) and model units.
+
+    On output a Sim(3) `world` moves it: the scale to metres, and the turn to other world axes.
 
     Only kept frames (keyframes) put points into the map; every frame that was handed out has a
     pose in the trajectory. A pending frame waits for its decision. When a result of a later epoch
@@ -76,12 +79,9 @@ class Mapper:
         self.trajectory = Trajectory(self.options.path_max_length)
         self._cameras = ThinningLog(12 + 4 + 2, _MAX_CAMERAS)
         self._pending: dict[int, FrameResult] = {}
-        self._segments: set[int] = set()
-
-    @property
-    def segments(self) -> int:
+        self._segment: int | None = None
+        self.segments = 0
         """Number of map segments that have a kept frame."""
-        return len(self._segments)
 
     def add(self, result: FrameResult) -> None:
         """Take a frame in; a pending one is held until `decide`."""
@@ -104,35 +104,40 @@ class Mapper:
         if result is not None:
             self._settle(result, kept)
 
-    def points(self, scale: float = 1.0) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-        """Positions [N, 3] in the map's optical-axes world, times `scale`, and colours [N, 3]."""
+    def points(self, world: Sim3 = IDENTITY) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+        """Positions [N, 3], moved by `world`, and colours [N, 3] of the map."""
         xyz, rgb = self.voxel_map.points()
-        return xyz * np.float32(scale), rgb
+        if world is not IDENTITY:
+            xyz = xyz @ np.float32(world.scale * world.R.T) + np.float32(world.t)
+        return xyz, rgb
 
-    def cameras(self, scale: float = 1.0) -> list[CameraView]:
+    def cameras(self, world: Sim3 = IDENTITY) -> list[CameraView]:
         """Poses and pinholes of the kept frames (at most 20,000, evenly thinned)."""
         views = []
         for stamp, row in zip(*self._cameras.rows(), strict=True):
             T, K = np.eye(4), np.eye(3)
             T[:3] = row[:12].reshape(3, 4)
-            T[:3, 3] *= scale
             K[0, 0], K[1, 1], K[0, 2], K[1, 2] = row[12:16]
-            views.append(CameraView(int(stamp), T, K, (int(row[16]), int(row[17]))))
+            views.append(
+                CameraView(int(stamp), world.apply_pose(T), K, (int(row[16]), int(row[17])))
+            )
         return views
 
-    def write_map(self, path: Path, scale: float = 1.0) -> int:
+    def write_map(self, path: Path, world: Sim3 = IDENTITY) -> int:
         """Write the map as PLY and return the number of points; ExportError if it fails."""
-        return write_ply(path, *self.points(scale))
+        return write_ply(path, *self.points(world))
 
-    def write_colmap(self, directory: Path, scale: float = 1.0) -> int:
+    def write_colmap(self, directory: Path, world: Sim3 = IDENTITY) -> int:
         """Write a COLMAP text model and return the number of images; ExportError if it fails."""
-        return write_colmap(directory, self.cameras(scale), *self.points(scale))
+        return write_colmap(directory, self.cameras(world), *self.points(world))
 
     def _settle(self, result: FrameResult, kept: bool) -> None:
         self.trajectory.add(result.stamp_ns, result.pose_map, kept)
         if not kept:
             return
-        self._segments.add(result.segment)
+        if result.segment != self._segment:
+            self._segment = result.segment
+            self.segments += 1
         K, size = result.intrinsics, result.image.shape[:2]
         row = (*result.pose_map[:3].ravel(), K[0, 0], K[1, 1], K[0, 2], K[1, 2], *size)
         self._cameras.add(result.stamp_ns, np.array(row))

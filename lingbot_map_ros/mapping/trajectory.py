@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lingbot_map_ros.geometry.sim3 import IDENTITY, Sim3
 from lingbot_map_ros.mapping.export import write_tum
 
 
@@ -67,7 +68,8 @@ class ThinningLog:
 class Trajectory:
     """Poses of keyframes and of the frames between them.
 
-    Poses are camera-to-world [4, 4] with optical axes, in model units. Keyframes and other frames
+    Poses are camera-to-world [4, 4] with optical axes, in the map's world and model units; on
+    output a Sim(3) `world` moves them, for metres or other world axes. Keyframes and other frames
     are thinned apart, each to `max_poses`, so that a run of days costs as much memory as one of
     hours; the newest `path_max_length` keyframes are kept besides, unthinned, for display.
     """
@@ -92,17 +94,16 @@ class Trajectory:
         if keyframe:
             self._path.append((stamp_ns, np.array(T, np.float64)))
 
-    def path(self, scale: float = 1.0) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Stamps [N] and poses [N, 4, 4] of the newest keyframes, positions times `scale`."""
+    def path(self, world: Sim3 = IDENTITY) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Stamps [N] and poses [N, 4, 4] of the newest keyframes, moved by `world`."""
         stamps = np.array([stamp for stamp, _ in self._path], np.int64)
         poses = np.array([T for _, T in self._path]).reshape(-1, 4, 4)
-        poses[:, :3, 3] *= scale
-        return stamps, poses
+        return stamps, world.apply_pose(poses)
 
     def poses(
-        self, scale: float = 1.0, keyframes_only: bool = False
+        self, world: Sim3 = IDENTITY, keyframes_only: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Stamps [N] in rising order and poses [N, 4, 4], positions times `scale`."""
+        """Stamps [N] in rising order and poses [N, 4, 4], moved by `world`."""
         stamps, rows = self._keyframes.rows()
         if not keyframes_only:
             other_stamps, other_rows = self._others.rows()
@@ -110,9 +111,8 @@ class Trajectory:
         order = np.argsort(stamps, kind="stable")
         poses = np.tile(np.eye(4), (len(order), 1, 1))
         poses[:, :3] = rows[order].reshape(-1, 3, 4)
-        poses[:, :3, 3] *= scale
-        return stamps[order], poses
+        return stamps[order], world.apply_pose(poses)
 
-    def write_tum(self, path: Path, scale: float = 1.0, keyframes_only: bool = False) -> int:
+    def write_tum(self, path: Path, world: Sim3 = IDENTITY, keyframes_only: bool = False) -> int:
         """Write the poses as a TUM file and return their number; ExportError if it fails."""
-        return write_tum(path, *self.poses(scale, keyframes_only))
+        return write_tum(path, *self.poses(world, keyframes_only))
