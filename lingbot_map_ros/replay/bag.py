@@ -6,7 +6,6 @@ The storage files are the truth and ``metadata.yaml`` only says what should be t
 without it, or with a wrong one, reads like any other. The bag itself is never written to.
 """
 
-import re
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,7 +20,9 @@ from ruamel.yaml import YAML, YAMLError
 from lingbot_map_ros.errors import SourceError
 from lingbot_map_ros.replay.bag_mcap import Record
 from lingbot_map_ros.replay.bag_part import BagPart
+from lingbot_map_ros.replay.natural import natural_key
 
+IMAGE_TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
 _TYPES = get_typestore(Stores.ROS2_HUMBLE)
 
@@ -129,7 +130,7 @@ class Bag:
                 raise SourceError(f"{self.path} is no bag: its name ends in none of {SUFFIXES}")
             return [self.path], {}
         found = [path for path in self.path.iterdir() if path.name.endswith(SUFFIXES)]
-        files = sorted(found, key=_natural)
+        files = sorted(found, key=natural_key)
         information = self._metadata()
         names = {Path(str(name)).name for name in information.get("relative_file_paths") or ()}
         self.damage += [
@@ -173,9 +174,3 @@ def decode(record: Record) -> Any:
         return _TYPES.deserialize_cdr(record.data, record.msgtype)
     except (SerdeError, KeyError, ValueError, IndexError, UnicodeDecodeError) as error:
         raise SourceError(f"{record.topic}: unreadable {record.msgtype} ({error})") from error
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Sort key by which bag_10 comes after bag_9."""
-    parts = re.split(r"(\d+)", path.name)
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

@@ -152,7 +152,7 @@ class BagPart:
         self._damage.append(f"{self._path.name}: {reason}")
 
     def _unpacked(self, path: Path) -> Path:
-        """The file to read: unpacked where it is compressed, merged where it has a journal."""
+        """Unpack a compressed file, merge one that has a journal; the file to read."""
         journal = path.with_name(path.name + "-wal")
         if path.suffix == ".zstd":
             target = self._temporary() / path.stem
@@ -187,7 +187,7 @@ class BagPart:
 
 
 def _plain(data: bytes) -> bytes:
-    """The message itself where each message was compressed by itself (CDR never begins so)."""
+    """Unpack a message that was compressed by itself (CDR never begins like that)."""
     if not data.startswith(_ZSTD_MAGIC):
         return data
     try:

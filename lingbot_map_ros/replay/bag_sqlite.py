@@ -166,7 +166,7 @@ def _varint(data: bytes | mmap.mmap, position: int) -> tuple[int, int]:
 
 
 def _header(record: bytes) -> tuple[list[int], int]:
-    """Serial types of a record's columns and the offset of its body."""
+    """Read the serial types of a record's columns and the offset of its body."""
     end, position = _varint(record, 0)
     types = []
     while position < end <= len(record):
@@ -176,7 +176,7 @@ def _header(record: bytes) -> tuple[list[int], int]:
 
 
 def _columns(record: bytes) -> list[int | str | bytes | None]:
-    """The values of a record, empty unless lengths and types agree exactly."""
+    """Read the values of a record; empty unless lengths and types agree exactly."""
     types, position = _header(record)
     values: list[int | str | bytes | None] = []
     for kind in types:

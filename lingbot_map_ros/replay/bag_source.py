@@ -1,0 +1,134 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""The camera of a bag as a source of frames."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from lingbot_map_ros.errors import InputError, SourceError
+from lingbot_map_ros.replay.bag import IMAGE_TYPES, Bag, decode
+from lingbot_map_ros.replay.source import Frame, Losses, Span, Thinning
+from lingbot_map_ros.ros.conversions import compressed_to_rgb, image_to_rgb
+from lingbot_map_ros.ros.intensity_window import IntensityWindow
+from lingbot_map_ros.streaming.camera_model import CameraModel, CameraModelError
+
+CAMERA_INFO = "sensor_msgs/msg/CameraInfo"
+
+
+class BagSource:
+    """The images of one topic of a bag.
+
+    Parameters
+    ----------
+    bag : Bag
+        Open, and left open by ``close``.
+    topic : str
+        Empty for the only image topic of the bag.
+    span : Span
+        By the time of recording; ``rate`` by the images' own stamps.
+    use_camera_info : bool
+        Whether to look for a calibration (``camera_info`` beside the image topic).
+
+    Attributes
+    ----------
+    frame_id : str
+        Of the images; empty until the first was read.
+
+    Raises
+    ------
+    SourceError
+        If the topic is not there or, without ``topic``, there is not exactly one.
+    """
+
+    def __init__(self, bag: Bag, topic: str, span: Span, use_camera_info: bool = True) -> None:
+        self._bag = bag
+        self.topic = _choose(bag, topic)
+        self._rate = span.rate
+        self._start, self._stop = span.bounds_ns(bag.start_ns)
+        self.name = f"{self.topic} of {bag.path}"
+        self.expected: int | None = self._estimate()
+        self.losses = Losses()
+        self.camera = self._calibration() if use_camera_info else None
+
+    def frames(self) -> Iterator[Frame]:
+        """Convert the images; one that is damaged, older or unreadable is left out and named."""
+        thinning = Thinning(self._rate)
+        window = IntensityWindow()
+        for record in self._bag.messages([self.topic], self._start, self._stop):
+            try:
+                message = decode(record)
+                # Drivers that do not stamp their images leave zero.
+                stamp = _stamp(message) or record.stamp_ns
+                if not thinning.is_newer(stamp):
+                    self.losses.skip_frame(f"its stamp {stamp} is not later than the last one's")
+                    continue
+                if thinning.is_due(stamp):
+                    raw = record.msgtype == IMAGE_TYPES[0]
+                    convert = image_to_rgb if raw else compressed_to_rgb
+                    yield Frame(stamp, convert(message, window))
+            except (SourceError, InputError) as error:
+                self.losses.skip_frame(str(error))
+
+    def frame_id(self) -> str:
+        """Name of the camera's optical frame; empty where no image says."""
+        for record in self._bag.messages([self.topic]):
+            try:
+                return str(decode(record).header.frame_id).lstrip("/")
+            except SourceError:
+                continue
+        return ""
+
+    def close(self) -> None:
+        """Leave the bag open: it is the caller's."""
+
+    def _estimate(self) -> int:
+        """About how many frames the span holds."""
+        begin, end = self._bag.start_ns, self._bag.end_ns
+        length = max(end - begin, 1)
+        wanted = max(0, min(end, self._stop or end) - self._start)
+        count = self._bag.topics[self.topic].count * min(1.0, wanted / length)
+        return round(min(count, wanted * 1e-9 * self._rate) if self._rate else count)
+
+    def _calibration(self) -> CameraModel | None:
+        """The first valid camera_info beside the image topic."""
+        base = self.topic.removesuffix("/compressed")
+        name = base.rpartition("/")[0] + "/camera_info"
+        found = self._bag.topics.get(name)
+        if found is None or found.msgtype != CAMERA_INFO:
+            return None
+        for record in self._bag.messages([name]):
+            try:
+                return camera_model(decode(record))
+            except (SourceError, CameraModelError) as error:
+                self.losses.sentences.append(f"{name} is not used: {error}")
+                return None
+        return None
+
+
+def camera_model(message: Any) -> CameraModel:
+    """Make a calibration of a ``sensor_msgs/CameraInfo``; CameraModelError if it is none."""
+    return CameraModel(
+        int(message.width),
+        int(message.height),
+        np.reshape(np.asarray(message.k, np.float64), (3, 3)),
+        tuple(message.d),
+        message.distortion_model,
+    )
+
+
+def _choose(bag: Bag, topic: str) -> str:
+    images = [found.name for found in bag.of_type(*IMAGE_TYPES)]
+    listed = ", ".join(f"{name} ({bag.topics[name].count})" for name in images) or "none"
+    if topic and topic not in images:
+        raise SourceError(f"{bag.path} has no image topic {topic}; its image topics: {listed}")
+    if not topic and len(images) != 1:
+        reason = "no image topic" if not images else "several image topics, choose one with --topic"
+        everything = ", ".join(bag.topics) or "nothing"
+        raise SourceError(f"{bag.path} has {reason}: {listed if images else everything}")
+    return topic or images[0]
+
+
+def _stamp(message: Any) -> int:
+    return int(message.header.stamp.sec) * 10**9 + int(message.header.stamp.nanosec)

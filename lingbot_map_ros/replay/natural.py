@@ -1,0 +1,12 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Files in the order in which a person would number them."""
+
+import re
+from pathlib import Path
+
+
+def natural_key(path: Path) -> list[tuple[int, str]]:
+    """Sort key by which ``frame_10`` comes after ``frame_9``."""
+    parts = re.split(r"(\d+)", path.name)
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

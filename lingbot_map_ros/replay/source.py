@@ -1,0 +1,110 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""What `replay` reads from: a bag, a folder of images or a video, behind one small interface."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from lingbot_map_ros.streaming.camera_model import CameraModel
+
+_NAMED_PROBLEMS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One camera image: stamp in nanoseconds and uint8 RGB [H, W, 3]."""
+
+    stamp_ns: int
+    image: np.ndarray
+
+
+@dataclass(frozen=True)
+class Span:
+    """The part of a recording that is wanted.
+
+    ``start_offset`` and ``duration`` (None = to the end) are seconds from its beginning, ``rate``
+    is the largest number of frames a second (0 = every frame).
+    """
+
+    start_offset: float = 0.0
+    duration: float | None = None
+    rate: float = 0.0
+
+    def bounds_ns(self, begin_ns: int) -> tuple[int, int | None]:
+        """First stamp inside and first stamp behind (None = no end) of a recording's span."""
+        start = begin_ns + round(self.start_offset * 1e9)
+        return start, None if self.duration is None else start + round(self.duration * 1e9)
+
+
+@dataclass
+class Losses:
+    """What a source could not deliver: whole sentences, and the frames that were left out."""
+
+    sentences: list[str] = field(default_factory=list)
+    frames: int = 0
+
+    def skip_frame(self, reason: str) -> None:
+        """Count a frame that could not be used; the first few are named."""
+        self.frames += 1
+        if self.frames <= _NAMED_PROBLEMS:
+            self.sentences.append(f"frame left out: {reason}")
+
+
+class Source(Protocol):
+    """A recording that gives frames in the order of their stamps.
+
+    Attributes
+    ----------
+    name : str
+        For the report: what is read.
+    expected : int or None
+        About how many frames will come.
+    camera : CameraModel or None
+        Calibration of the images, where the recording has one.
+    losses : Losses
+        Complete after ``frames`` has ended.
+    """
+
+    name: str
+    expected: int | None
+    camera: CameraModel | None
+    losses: Losses
+
+    def frames(self) -> Iterator[Frame]:
+        """Read the frames, each once."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+class Thinning:
+    """Decides which frames of a stream are wanted, from their stamps alone.
+
+    A frame is taken when it is newer than every one before and the next tick of ``rate`` has come
+    (a tenth of a period early counts, for cameras that jitter).
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._period = 1e9 / rate if rate else 0.0
+        self._next = -(2.0**63)
+        self._last: int | None = None
+
+    def is_newer(self, stamp_ns: int) -> bool:
+        """Whether the stamp is later than every one before; remembers it if so."""
+        if self._last is not None and stamp_ns <= self._last:
+            return False
+        self._last = stamp_ns
+        return True
+
+    def is_due(self, stamp_ns: int) -> bool:
+        """Whether a newer frame is to be taken."""
+        if not self._period:
+            return True
+        if stamp_ns < self._next - 0.1 * self._period:
+            return False
+        # Ticks keep their grid while frames come; after a gap it starts anew.
+        self._next = max(self._next, stamp_ns - 0.5 * self._period) + self._period
+        return True

@@ -1,0 +1,290 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Publishes recorded messages with ``/clock``: in their own time, or as fast as they are answered.
+
+Messages go out as the serialized bytes they were recorded as, which costs next to nothing.
+"""
+
+import importlib
+import struct
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from builtin_interfaces.msg import Time
+from rclpy.duration import Duration
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.node import Node
+from rclpy.publisher import Publisher
+from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
+from rosgraph_msgs.msg import Clock
+
+from lingbot_map_ros.errors import ConfigurationError
+
+CLOCK_PERIOD_S = 0.01
+_FULL_RETRY_S = 0.005
+_FLUSH_S = 10.0
+# Serialization header and stamp; what is shorter was damaged in the bag.
+_SMALLEST_MESSAGE = 12
+
+
+class Recorded(Protocol):
+    """A message of a bag."""
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+
+    @property
+    def stamp_ns(self) -> int:
+        """Time of recording."""
+
+    @property
+    def data(self) -> bytes:
+        """Serialized message."""
+
+
+@dataclass(frozen=True)
+class PlayOptions:
+    """How to play.
+
+    ``rate`` is the speed (2 = twice as fast, 0 = as fast as possible). With ``pace_by`` an image is
+    held back until the one before was answered on that topic by a message of the same stamp, for at
+    most ``pace_timeout`` seconds; the first ``pace_warmup`` images of a round go without waiting,
+    because a stream's first answer needs that many.
+    """
+
+    rate: float = 1.0
+    reliable: bool = True
+    pace_by: str = ""
+    pace_timeout: float = 10.0
+    pace_warmup: int = 8
+    wait: float = 10.0
+
+
+@dataclass
+class PlayReport:
+    """What went out: messages, images among them, and images that were never answered."""
+
+    messages: int = 0
+    images: int = 0
+    unanswered: int = 0
+    skipped_topics: list[str] = field(default_factory=list)
+
+
+class BagPlayer:
+    """Publishers for the topics of a bag, on a node of the caller.
+
+    Parameters
+    ----------
+    node : rclpy.node.Node
+        Not spun by anybody else; remappings of the node apply to the topics.
+    topics : mapping of str to str
+        Type (``package/msg/Name``) of each topic. Types that are not installed are left out and
+        named in the report.
+    image_topics : collection of str
+        The topics that ``pace_by`` and the wait for subscribers are about.
+    options : PlayOptions
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        topics: Mapping[str, str],
+        image_topics: Collection[str],
+        options: PlayOptions,
+    ) -> None:
+        self.report = PlayReport()
+        self._node = node
+        self._options = options
+        self._images = set(image_topics)
+        self._answered: set[int] = set()
+        self._pacing = False
+        self._executor = SingleThreadedExecutor(context=node.context)
+        self._executor.add_node(node)
+        self._clock = node.create_publisher(Clock, "/clock", 10)
+        self._publishers: dict[str, Publisher] = {}
+        for topic, msgtype in topics.items():
+            try:
+                kind = message_class(msgtype)
+            except ConfigurationError as error:
+                node.get_logger().warning(f"{topic} is not played: {error}")
+                self.report.skipped_topics.append(topic)
+                continue
+            self._publishers[topic] = node.create_publisher(kind, topic, self._qos(topic))
+
+    def wait_for_subscribers(self) -> bool:
+        """Wait up to ``options.wait`` seconds for a reader of an image topic (and for the answers).
+
+        Says who is missing, and why where that can be seen; False if nobody came.
+        """
+        watched = [self._publishers[t] for t in sorted(self._images) if t in self._publishers]
+        deadline = time.monotonic() + self._options.wait
+        waiting_said = False
+        while True:
+            found = any(p.get_subscription_count() for p in watched) or not watched
+            if found and (not self._options.pace_by or self._subscribe_to_answers()):
+                return True
+            if time.monotonic() >= deadline:
+                break
+            if not waiting_said:
+                names = ", ".join(p.topic_name for p in watched)
+                self._node.get_logger().info(f"waiting for a subscriber of {names}")
+                waiting_said = True
+            self._executor.spin_once(timeout_sec=0.05)
+        for publisher in watched:
+            if not publisher.get_subscription_count():
+                self._node.get_logger().warning(self._explain_absence(publisher.topic_name))
+        if self._options.pace_by and not self._pacing:
+            name = self._node.resolve_topic_name(self._options.pace_by)
+            self._node.get_logger().warning(f"nobody publishes {name}; images are not paced by it")
+        return found
+
+    def play(self, messages: Iterable[Recorded]) -> None:
+        """Publish one round; call again for a loop. Blocks until all of it has gone out."""
+        self._answered.clear()
+        sent: list[int] = []
+        timeline = _Timeline(self._options.rate)
+        for message in messages:
+            publisher = self._publishers.get(message.topic)
+            if publisher is None or len(message.data) < _SMALLEST_MESSAGE:
+                continue
+            is_image = message.topic in self._images
+            if is_image and self._pacing and len(sent) >= max(self._options.pace_warmup, 1):
+                self._wait_for_answer(sent[-1])
+                timeline.forgive_delay(message.stamp_ns)
+            self._idle_until(timeline, message.stamp_ns)
+            self._publish(publisher, message.data)
+            self.report.messages += 1
+            if is_image:
+                self.report.images += 1
+                sent.append(header_stamp(message.data))
+        if self._options.reliable:
+            for publisher in self._publishers.values():
+                publisher.wait_for_all_acked(Duration(seconds=_FLUSH_S))
+        if self._pacing and sent:
+            self._wait_for_answer(sent[-1])
+            self.report.unanswered += len(set(sent) - self._answered)
+
+    def _qos(self, topic: str) -> QoSProfile:
+        latched = topic.endswith("/tf_static")
+        reliable = self._options.reliable or latched
+        return QoSProfile(
+            # Keep-all makes a full reader hold the player up instead of losing messages.
+            history=HistoryPolicy.KEEP_ALL if reliable else HistoryPolicy.KEEP_LAST,
+            depth=10,
+            reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
+            durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
+        )
+
+    def _subscribe_to_answers(self) -> bool:
+        """Subscribe to ``pace_by`` as soon as its publisher tells the type."""
+        if self._pacing:
+            return True
+        name = self._node.resolve_topic_name(self._options.pace_by)
+        found = self._node.get_publishers_info_by_topic(name)
+        if not found:
+            return False
+        qos = QoSProfile(depth=1000, reliability=found[0].qos_profile.reliability)
+        self._node.create_subscription(
+            message_class(found[0].topic_type), name, self._on_answer, qos, raw=True
+        )
+        self._pacing = True
+        return True
+
+    def _on_answer(self, data: bytes) -> None:
+        self._answered.add(header_stamp(data))
+
+    def _explain_absence(self, name: str) -> str:
+        others = self._node.count_subscribers(name)
+        if others and not self._options.reliable:
+            return f"{others} subscribers of {name} want reliable messages: play with reliable QoS"
+        return f"nobody subscribes to {name} (a wrong name, namespace or ROS_DOMAIN_ID?)"
+
+    def _idle_until(self, timeline: "_Timeline", stamp_ns: int) -> None:
+        """Tick ``/clock`` until a message is due, the last time with the message's own stamp."""
+        while (left := timeline.seconds_until(stamp_ns)) > 0:
+            self._tick(timeline.now(stamp_ns))
+            until = time.monotonic() + min(left, CLOCK_PERIOD_S)
+            while (rest := until - time.monotonic()) > 0:
+                self._executor.spin_once(timeout_sec=rest)
+        self._executor.spin_once(timeout_sec=0)
+        self._tick(stamp_ns)
+
+    def _wait_for_answer(self, stamp_ns: int) -> None:
+        deadline = time.monotonic() + self._options.pace_timeout
+        while stamp_ns not in self._answered:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self._node.get_logger().warning(
+                    f"no answer to the image of {stamp_ns * 1e-9:.3f} on {self._options.pace_by} "
+                    f"within {self._options.pace_timeout:g} s; going on"
+                )
+                return
+            self._executor.spin_once(timeout_sec=min(left, 0.1))
+
+    def _tick(self, stamp_ns: int) -> None:
+        sec, nanosec = divmod(stamp_ns, 10**9)
+        self._clock.publish(Clock(clock=Time(sec=sec, nanosec=nanosec)))
+
+    def _publish(self, publisher: Publisher, data: bytes) -> None:
+        """Publish; a writer that is full (a slow reliable reader) is waited for."""
+        deadline = time.monotonic() + _FLUSH_S
+        while True:
+            try:
+                publisher.publish(data)
+                return
+            except rclpy_implementation.RCLError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_FULL_RETRY_S)
+
+
+class _Timeline:
+    """Maps times of recording to the wall clock; the first message asked about is due at once."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._wall = time.monotonic()
+        self._first: int | None = None
+
+    def forgive_delay(self, stamp_ns: int) -> None:
+        """Make a message that is late due now; what follows keeps its distance to it."""
+        self._wall += max(0.0, -self.seconds_until(stamp_ns))
+
+    def seconds_until(self, stamp_ns: int) -> float:
+        """Seconds until a message is due; negative when late, 0 at unlimited speed."""
+        if self._first is None:
+            self._first, self._wall = stamp_ns, time.monotonic()
+        if not self._rate:
+            return 0.0
+        return self._wall + (stamp_ns - self._first) * 1e-9 / self._rate - time.monotonic()
+
+    def now(self, latest_ns: int) -> int:
+        """Return the time of recording that it is now, at most ``latest_ns``."""
+        first = latest_ns if self._first is None else self._first
+        return min(latest_ns, first + int((time.monotonic() - self._wall) * self._rate * 1e9))
+
+
+def header_stamp(data: bytes) -> int:
+    """Read the stamp in nanoseconds of a serialized message that begins with a header."""
+    order = "<" if data[1] & 1 else ">"
+    sec, nanosec = struct.unpack_from(f"{order}iI", data, 4)
+    return sec * 10**9 + nanosec
+
+
+def message_class(msgtype: str) -> Any:
+    """Import the Python class of ``package/msg/Name``.
+
+    Raises
+    ------
+    ConfigurationError
+        If the package of the message is not installed.
+    """
+    package, _, name = msgtype.partition("/msg/")
+    try:
+        return getattr(importlib.import_module(f"{package}.msg"), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"the message type {msgtype} is not installed") from error

@@ -1,0 +1,223 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""`play_bag` in a process of its own, against a real rclpy subscriber."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from bag_factory import (
+    PERIOD_NS,
+    START_NS,
+    camera_messages,
+    cut,
+    picture,
+    static_transform_message,
+    storage_file,
+    write_messages,
+)
+
+rclpy = pytest.importorskip("rclpy")
+
+from nav_msgs.msg import Odometry  # noqa: E402
+from rclpy.executors import SingleThreadedExecutor  # noqa: E402
+from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
+from rosgraph_msgs.msg import Clock  # noqa: E402
+from sensor_msgs.msg import CameraInfo, Image  # noqa: E402
+
+TOPIC = "/camera/image_raw"
+
+
+@pytest.fixture(scope="module")
+def context():
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    yield context
+    context.try_shutdown()
+
+
+class Listener:
+    """A node that collects what is played and, if told to, answers images."""
+
+    def __init__(self, context, reliable=True, answer=0.0, skip=()):
+        self.node = rclpy.create_node("listener", context=context)
+        self.executor = SingleThreadedExecutor(context=context)
+        self.executor.add_node(self.node)
+        reliability = ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT
+        qos = QoSProfile(depth=1000, reliability=reliability)
+        self.images, self.infos, self.clock, self.arrivals = [], [], [], []
+        self.held, self.most_held = 0, 0
+        self._answer, self._skip, self._due = answer, skip, []
+        self.node.create_subscription(Image, TOPIC, self._on_image, qos)
+        self.node.create_subscription(CameraInfo, "/camera/camera_info", self.infos.append, qos)
+        self.node.create_subscription(Clock, "/clock", self._on_clock, qos)
+        self.answers = self.node.create_publisher(Odometry, "/map/odometry", 10)
+
+    def _on_image(self, message):
+        self.images.append(message)
+        self.arrivals.append(time.monotonic())
+        if self._answer and len(self.images) - 1 not in self._skip:
+            self._due.append((time.monotonic() + self._answer, message.header))
+            self.most_held = max(self.most_held, len(self._due))
+
+    def _on_clock(self, message):
+        self.clock.append(message.clock.sec * 10**9 + message.clock.nanosec)
+
+    def stamps(self):
+        return [m.header.stamp.sec * 10**9 + m.header.stamp.nanosec for m in self.images]
+
+    def listen_to(self, process, seconds=60.0):
+        deadline = time.monotonic() + seconds
+        grace = None
+        while time.monotonic() < deadline:
+            self.executor.spin_once(timeout_sec=0.005)
+            while self._due and self._due[0][0] <= time.monotonic():
+                self.answers.publish(Odometry(header=self._due.pop(0)[1]))
+            if process.poll() is not None:
+                grace = grace or time.monotonic() + 0.3
+                if time.monotonic() > grace:
+                    return process.communicate()
+        process.kill()
+        raise AssertionError(f"the player did not end: {process.communicate()}")
+
+    def close(self):
+        self.executor.shutdown()
+        self.node.destroy_node()
+
+
+def start_player(*arguments):
+    command = [sys.executable, "-m", "lingbot_map_ros.replay.play_bag", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def bag(tmp_path):
+    return write_messages(tmp_path / "bag", camera_messages(20))
+
+
+def test_plays_every_message_in_its_own_time_with_the_clock(context, bag):
+    listener = Listener(context)
+    process = start_player(bag, "--rate", 2)
+    out, err = listener.listen_to(process)
+    listener.close()
+    assert process.returncode == 0, err
+    assert "played 40 messages, 20 images" in out
+    assert listener.stamps() == [START_NS + i * PERIOD_NS for i in range(20)]
+    assert len(listener.infos) == 20
+    pixels = np.frombuffer(listener.images[7].data, np.uint8).reshape(48, 64, 3)
+    np.testing.assert_array_equal(pixels, picture(7))
+    assert 0.8 < listener.arrivals[-1] - listener.arrivals[0] < 1.6
+    assert listener.clock == sorted(listener.clock)
+    assert listener.clock[-1] == START_NS + 19 * PERIOD_NS
+    assert len(listener.clock) > 50
+
+
+def test_best_effort_loops_and_a_part_of_the_bag(context, bag):
+    listener = Listener(context, reliable=False)
+    process = start_player(
+        bag, "--qos", "best_effort", "--loop", 2, "--rate", 5, "--start-offset", 0.5,
+        "--duration", 0.4, "--topics", TOPIC,
+    )  # fmt: skip
+    listener.listen_to(process)
+    listener.close()
+    assert process.returncode == 0
+    assert listener.stamps() == [START_NS + i * PERIOD_NS for i in (5, 6, 7, 8)] * 2
+    assert listener.infos == []
+
+
+def test_paced_playing_holds_each_image_until_the_last_is_answered(context, bag):
+    listener = Listener(context, answer=0.03)
+    process = start_player(bag, "--rate", 0, "--pace-by", "/map/odometry", "--pace-warmup", 1)
+    out, err = listener.listen_to(process)
+    listener.close()
+    assert process.returncode == 0, err
+    assert "20 images, 0 without an answer" in out
+    assert listener.most_held == 1
+    assert len(listener.stamps()) == 20
+
+
+def test_an_image_without_an_answer_is_given_up_after_the_timeout(context, bag):
+    listener = Listener(context, answer=0.01, skip=(3, 19))
+    process = start_player(
+        bag, "--rate", 0, "--pace-by", "/map/odometry", "--pace-warmup", 1, "--pace-timeout", 0.5
+    )
+    out, err = listener.listen_to(process)
+    listener.close()
+    assert process.returncode == 0
+    assert "20 images, 2 without an answer" in out
+    assert err.count("no answer to the image") == 2
+
+
+def test_says_when_nobody_subscribes(bag):
+    process = start_player(bag, "--wait", 0.5, "--rate", 0, "--loop", 1)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert f"nobody subscribes to {TOPIC}" in err
+
+
+def test_says_when_the_reliability_does_not_match(context, bag):
+    listener = Listener(context)
+    process = start_player(bag, "--wait", 6, "--rate", 0, "--qos", "best_effort")
+    _, err = listener.listen_to(process)
+    listener.close()
+    assert "want reliable messages" in err
+    assert listener.images == []
+
+
+def test_a_remapped_topic_and_a_latched_tf(context, tmp_path):
+    tf_message = pytest.importorskip("tf2_msgs.msg").TFMessage
+    transform = static_transform_message("base", "camera", (0, 0, 1), (0, 0, 0, 1))
+    messages = [("/tf_static", START_NS, transform), *camera_messages(5, topic="/front/image")]
+    path = write_messages(tmp_path / "tf_bag", messages)
+    listener = Listener(context)
+    transforms = []
+    qos = QoSProfile(depth=1, durability=rclpy.qos.DurabilityPolicy.TRANSIENT_LOCAL)
+    listener.node.create_subscription(tf_message, "/tf_static", transforms.append, qos)
+    process = start_player(path, "--rate", 2, "--ros-args", "-r", f"/front/image:={TOPIC}")
+    listener.listen_to(process)
+    listener.close()
+    assert len(listener.images) == 5
+    assert transforms[0].transforms[0].child_frame_id == "camera"
+
+
+def test_a_damaged_bag_is_played_as_far_as_it_goes(context, bag):
+    cut(storage_file(bag), 0.6)
+    listener = Listener(context)
+    process = start_player(bag, "--rate", 10)
+    _, err = listener.listen_to(process)
+    listener.close()
+    assert process.returncode == 3
+    assert "damaged:" in err
+    assert listener.stamps() == [START_NS + i * PERIOD_NS for i in range(len(listener.images))]
+    assert len(listener.images) >= 11
+
+
+def test_stops_at_sigint(context, bag):
+    listener = Listener(context)
+    process = start_player(bag, "--rate", 0.1)
+    while len(listener.images) < 2:
+        listener.executor.spin_once(timeout_sec=0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = listener.listen_to(process, 5)
+    listener.close()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["absent"], 1, "play_bag: there is no bag at absent"),
+        (["BAG", "--topics", "/none"], 1, "has no topic /none; it has /camera/camera_info"),
+        (["BAG", "--rate", "-1"], 2, "--rate"),
+    ],
+)
+def test_mistakes_are_one_line(bag, arguments, code, text):
+    process = start_player(*(str(bag) if a == "BAG" else a for a in arguments))
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert text in err
+    assert "Traceback" not in err
