@@ -80,15 +80,26 @@ def test_the_live_path_is_close_to_the_exact_one(size):
     assert np.abs(got - want).max() < 4 / 255
 
 
-def test_the_float_path_of_other_devices_is_close_too():
+@pytest.mark.parametrize("name", [None, "plumb_bob", "equidistant"])
+@pytest.mark.parametrize("model", [(518, 0), (224, 168)])
+def test_the_float_path_of_other_devices_is_close_to_the_one_in_bytes(name, model):
     image = scene(480, 640)
-    want = resize_image(image, 518).astype(np.float32) / 255
+    prepare = Preprocessor(480, 640, config(*model), camera=CAMERAS.get(name))
     pixels = torch.from_numpy(image).permute(2, 0, 1)[None].float()
-    got = torch.nn.functional.interpolate(
-        pixels, size=want.shape[:2], mode="bicubic", antialias=True
-    )
-    got = got[0].div(255).clamp(0, 1).permute(1, 2, 0).numpy()
-    assert np.abs(got - want).mean() < 1 / 255
+    error = (prepare._resample_floats(pixels) / 255).clamp(0, 1) - prepare(image)
+    assert error.abs().mean() < 1 / 255
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("name", [None, "plumb_bob", "equidistant"])
+def test_the_gpu_gives_what_the_cpu_gives(name):
+    image = scene(480, 640)
+    camera = CAMERAS.get(name)
+    want = Preprocessor(480, 640, config(), camera=camera)(image)
+    got = Preprocessor(480, 640, config(), "cuda", camera)(image)
+    assert got.device.type == "cuda"
+    assert (got.cpu() - want).abs().mean() < 1 / 255
 
 
 @pytest.mark.parametrize(
@@ -214,9 +225,10 @@ def pixel_to_ray(camera, pixels):
     if camera.model == "equidistant":
         return cv2.fisheye.undistortPoints(points, camera.K, D).reshape(-1, 2)
     criteria = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 200, 1e-12)
-    return cv2.undistortPointsIter(
-        points, camera.K, D if D.size else None, np.eye(3), np.eye(3), criteria
-    ).reshape(-1, 2)
+    # OpenCV 5 has merged the function with a criterion into the other one.
+    undistort = getattr(cv2, "undistortPointsIter", cv2.undistortPoints)
+    eye = np.eye(3)
+    return undistort(points, camera.K, D, R=eye, P=eye, criteria=criteria).reshape(-1, 2)
 
 
 @pytest.mark.parametrize("name", CAMERAS)

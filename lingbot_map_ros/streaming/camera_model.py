@@ -139,12 +139,12 @@ def undistortion(camera: CameraModel, principal_point: tuple[float, float]) -> U
     K = np.array(
         [[camera.K[0, 0] * zoom, 0.0, cx], [0.0, camera.K[1, 1] * zoom, cy], [0.0, 0.0, 1.0]]
     )
-    u, v = np.meshgrid(np.arange(camera.width), np.arange(camera.height))
-    rays = np.stack(((u - cx) / K[0, 0], (v - cy) / K[1, 1]), -1).reshape(-1, 2)
-    pixels = camera.project(rays).astype(np.float32).reshape(camera.height, camera.width, 2)
-    return Undistortion(
-        np.ascontiguousarray(pixels[..., 0]), np.ascontiguousarray(pixels[..., 1]), K
-    )
+    size, D, straight = (camera.width, camera.height), np.array(camera.D), np.eye(3)
+    if camera.model == "equidistant":
+        maps = cv2.fisheye.initUndistortRectifyMap(camera.K, D, straight, K, size, cv2.CV_32FC1)
+    else:
+        maps = cv2.initUndistortRectifyMap(camera.K, D, straight, K, size, cv2.CV_32FC1)
+    return Undistortion(*maps, K)
 
 
 def _smallest_zoom(camera: CameraModel, principal_point: tuple[float, float]) -> float:

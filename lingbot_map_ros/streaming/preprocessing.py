@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import cv2
@@ -121,8 +122,6 @@ class Preprocessor:
     intrinsics : numpy.ndarray | None
         Pinhole matrix [3, 3] of the network's input (pixel centres at integers) as calibrated;
         None without a calibration.
-    undistorts : bool
-        Whether images are resampled.
 
     Raises
     ------
@@ -141,7 +140,8 @@ class Preprocessor:
     ) -> None:
         self.size = network_size(height, width, config)
         self.intrinsics: np.ndarray | None = None
-        self.undistorts = False
+        self._maps: Sequence[np.ndarray] | None = None
+        self._grid: torch.Tensor | None = None
         self._shape = (height, width, 3)
         self._crop = network_crop(height, width, config)
         self._device = torch.device(device)
@@ -153,6 +153,11 @@ class Preprocessor:
                 )
             self._use(camera)
 
+    @property
+    def undistorts(self) -> bool:
+        """Whether images are resampled to another camera than they were taken with."""
+        return self._maps is not None
+
     def __call__(self, image: np.ndarray) -> torch.Tensor:
         """Prepare one image, uint8 RGB [H, W, 3], as float32 [3, h, w] in [0, 1] on the device.
 
@@ -162,23 +167,33 @@ class Preprocessor:
             raise InputError(
                 f"expected a uint8 image of shape {self._shape}, not {image.dtype} {image.shape}"
             )
-        if self.undistorts and self._device.type == "cpu":
-            image = cv2.remap(image, *self._maps, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-        # torch wants writable memory without negative strides; messages may offer neither.
-        pixels = torch.from_numpy(np.require(image, requirements=["C", "W"]))
-        pixels = pixels.to(self._device, non_blocking=True).permute(2, 0, 1)[None]
-        if self._device.type != "cpu":
-            # Only the CPU resizes bytes, and there it is several times as fast as floats.
-            pixels = pixels.float()
-            if self.undistorts:
-                pixels = grid_sample(
-                    pixels, self._grid, mode="bilinear", padding_mode="border", align_corners=True
-                )
+        if self._device.type == "cpu":
+            pixels = self._resample_bytes(image)
+        else:
+            pixels = self._resample_floats(_upload(image, self._device).float())
+        return pixels.float().div(255.0).clamp_(0.0, 1.0).contiguous()
+
+    def _resample_bytes(self, image: np.ndarray) -> torch.Tensor:
+        """Undistort and resize on the CPU, where bytes are several times as fast as floats."""
+        if self._maps is not None:
+            map1, map2 = self._maps
+            image = cv2.remap(image, map1, map2, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        return self._resize(_upload(image, self._device))
+
+    def _resample_floats(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Undistort and resize float pixels [1, 3, H, W] where they are."""
+        if self._grid is not None:
+            pixels = grid_sample(
+                pixels, self._grid, mode="bilinear", padding_mode="border", align_corners=True
+            )
+        return self._resize(pixels)
+
+    def _resize(self, pixels: torch.Tensor) -> torch.Tensor:
         top, left, height, width = self._crop
         pixels = pixels[..., top : top + height, left : left + width]
         if pixels.shape[-2:] != self.size:
             pixels = interpolate(pixels, size=self.size, mode="bicubic", antialias=True)
-        return pixels[0].float().div(255.0).clamp_(0.0, 1.0).contiguous()
+        return pixels[0]
 
     def _use(self, camera: CameraModel) -> None:
         h, w = self.size
@@ -190,15 +205,13 @@ class Preprocessor:
         K = camera.K
         off_centre = np.abs(K[:2, 2] - centre) / (camera.width, camera.height)
         if camera.model != "none" or (off_centre > _CENTRED).any() or abs(K[0, 1]) > 1e-6:
-            resampling = undistortion(camera, (float(centre[0]), float(centre[1])))
-            K = resampling.K
-            self.undistorts = True
-            if self._device.type == "cpu":
-                self._maps = cv2.convertMaps(resampling.map_x, resampling.map_y, cv2.CV_16SC2)
-            else:
-                maps = np.stack((resampling.map_x, resampling.map_y), -1)
-                last = np.array([camera.width - 1, camera.height - 1], np.float32)
-                self._grid = torch.from_numpy(2 * maps / last - 1)[None].to(self._device)
+            found = undistortion(camera, (float(centre[0]), float(centre[1])))
+            K = found.K
+            self._maps = cv2.convertMaps(found.map_x, found.map_y, cv2.CV_16SC2)
+            # For grid_sample -1 and 1 are the centres of the outer pixels.
+            last = np.array([camera.width - 1, camera.height - 1], np.float32)
+            grid = 2 * np.stack((found.map_x, found.map_y), -1) / last - 1
+            self._grid = torch.from_numpy(grid)[None].to(self._device)
         self.intrinsics = np.array(
             [
                 [K[0, 0] * scale[0], 0.0, (K[0, 2] - offset[0] + 0.5) * scale[0] - 0.5],
@@ -206,3 +219,10 @@ class Preprocessor:
                 [0.0, 0.0, 1.0],
             ]
         )
+
+
+def _upload(image: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Bytes [1, 3, H, W] on the device of an image [H, W, 3]."""
+    # torch wants writable memory without negative strides; messages may offer neither.
+    pixels = torch.from_numpy(np.require(image, requirements=["C", "W"]))
+    return pixels.to(device, non_blocking=True).permute(2, 0, 1)[None]
