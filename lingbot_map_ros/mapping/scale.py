@@ -1,0 +1,115 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Metres per model unit."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingbot_map_ros.errors import ConfigurationError
+
+SOURCES = ("none", "fixed", "odometry")
+
+KNOT_SPACING = 0.1
+"""Metres between two knots of a path at first; doubles whenever `MAX_KNOTS` are reached."""
+MIN_KNOTS, MAX_KNOTS = 16, 64
+MIN_EXTENT = 1.0
+"""Metres that a path must span before its scale means anything."""
+MIN_BASELINE = 0.25
+"""Shortest distance compared, as a fraction of the extent: jitter weighs on short ones."""
+AGREEMENT = 0.02
+"""Largest relative difference of the opinions on a scale that has settled."""
+STEP = 3
+"""Knots between the ends of a short step."""
+
+
+class ScaleEstimator:
+    """The factor from model units to metres, by its source.
+
+    - ``none``: there is none; never settled, `scale` is 1.
+    - ``fixed``: the given `scale`, settled from the start.
+    - ``odometry``: from a path known in both worlds. Knots are laid along it, and the scale is the
+      repeated median over the knots of the ratios of the distances between them, which single
+      glitches do not move. It settles when the path's two halves, and the short steps alone (which
+      a slip of the wheels does not stretch), agree on it, and is then held: a scale that went on
+      moving would make everything published in metres drift.
+    """
+
+    def __init__(self, source: str = "none", scale: float = 1.0):
+        if source not in SOURCES:
+            raise ConfigurationError(
+                f"scale_source must be one of {', '.join(SOURCES)}, not '{source}'"
+            )
+        if source == "fixed" and not (scale > 0 and math.isfinite(scale)):
+            raise ConfigurationError(f"scale must be a positive number, not {scale}")
+        self.source = source
+        self.scale = scale if source == "fixed" else 1.0
+        """Metres per model unit: the best guess so far, final once `settled`."""
+        self.settled = source == "fixed"
+        """Whether the scale is known, for odometry within about 3 %."""
+        self._spacing = KNOT_SPACING
+        self._knots: list[NDArray[np.float64]] = []
+        self._last_stamp: int | None = None
+
+    def add(
+        self, model_T: NDArray[np.float64], metric_T: NDArray[np.float64], stamp_ns: int
+    ) -> None:
+        """Take in where one and the same point of the robot is in both worlds.
+
+        `model_T` [4, 4] is in model units in a world without jumps (the odometry's), `metric_T`
+        [4, 4] in metres; only the positions count, so the worlds may be turned and shifted against
+        each other. Poses that are not finite, and stamps that do not rise, are left out. Without
+        effect unless the source is ``odometry``, and once the scale has settled.
+        """
+        if self.source != "odometry" or self.settled:
+            return
+        knot = np.concatenate((model_T[:3, 3], metric_T[:3, 3]))
+        if not np.isfinite(knot).all():
+            return
+        if self._last_stamp is not None and stamp_ns <= self._last_stamp:
+            return
+        self._last_stamp = stamp_ns
+        if self._knots and np.linalg.norm(knot[3:] - self._knots[-1][3:]) < self._spacing:
+            return
+        self._knots.append(knot)
+        self._estimate()
+        if len(self._knots) == MAX_KNOTS:
+            self._knots = self._knots[::2]
+            self._spacing *= 2
+
+    def _estimate(self) -> None:
+        knots = np.array(self._knots)
+        extent = np.linalg.norm(knots[:, None, 3:] - knots[None, :, 3:], axis=-1).max()
+        if len(knots) < MIN_KNOTS or extent < MIN_EXTENT:
+            return
+        scale = _repeated_median(knots)
+        half = len(knots) // 2
+        opinions = (
+            _repeated_median(knots[:half]),
+            _repeated_median(knots[half:]),
+            _median_of_steps(knots),
+        )
+        if math.isfinite(scale):
+            self.scale = scale
+            self.settled = all(abs(math.log(other / scale)) < AGREEMENT for other in opinions)
+
+
+def _repeated_median(knots: NDArray[np.float64]) -> float:
+    """Median over knots [N, 6] of each knot's median ratio of metric to model distances."""
+    apart = knots[:, None] - knots[None]
+    model = np.linalg.norm(apart[..., :3], axis=-1)
+    metric = np.linalg.norm(apart[..., 3:], axis=-1)
+    usable = (metric > MIN_BASELINE * metric.max()) & (model > 0)
+    ratios = np.divide(metric, model, out=np.full_like(metric, np.nan), where=usable)
+    return float(np.nanmedian(np.nanmedian(ratios[usable.any(1)], axis=1)))
+
+
+def _median_of_steps(knots: NDArray[np.float64]) -> float:
+    """Median ratio of metric to model distances of knots [N, 6] a few places apart."""
+    steps = knots[STEP:] - knots[:-STEP]
+    model = np.linalg.norm(steps[:, :3], axis=-1)
+    metric = np.linalg.norm(steps[:, 3:], axis=-1)
+    return float(np.median(metric / np.maximum(model, np.finfo(np.float64).tiny)))
