@@ -348,6 +348,23 @@ def test_corrupt_compressed_images(extension):
     assert compressed_to_rgb(padded).shape == (240, 320, 3)
 
 
+def test_compressed_images_of_other_types():
+    for pixels in (np.zeros((4, 4), np.float32), np.zeros((4, 4, 3), np.float32)):
+        data = cv2.imencode(".tiff", pixels)[1].tobytes()
+        with pytest.raises(InputError, match="float32"):
+            compressed_to_rgb(CompressedImage(format="tiff", data=data))
+
+
+def test_data_that_is_no_buffer():
+    types = STORE.types
+    for data in (None, [1, 2, 3], "text"):
+        raw = types["sensor_msgs/msg/Image"](None, 1, 1, "rgb8", 0, 3, data)
+        with pytest.raises(InputError):
+            image_to_rgb(raw)
+        with pytest.raises(InputError):
+            compressed_to_rgb(types["sensor_msgs/msg/CompressedImage"](None, "jpeg", data))
+
+
 @settings(max_examples=150, deadline=None)
 @given(data=st.binary(max_size=300), position=st.integers(0, 600), byte=st.integers(0, 255))
 def test_any_compressed_data_gives_an_image_or_an_input_error(data, position, byte):

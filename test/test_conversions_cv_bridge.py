@@ -74,6 +74,17 @@ def test_versions(tmp_path, monkeypatch, version, ros2):
     assert cv_bridge_variant.is_ros2() is ros2
 
 
+def test_the_metadata_of_another_copy_does_not_count(tmp_path, monkeypatch):
+    """ROS 2's own in front without metadata, or its metadata without its module."""
+    install(tmp_path, "4.1.0", ANSWERS)
+    front = tmp_path / "front"
+    front.mkdir()
+    install(front, "", ANSWERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(front)
+    assert not cv_bridge_variant.is_ros2()
+
+
 def test_ros2s_own_reads_what_the_table_lacks(tmp_path, monkeypatch):
     install(tmp_path, "4.1.0", ANSWERS)
     monkeypatch.syspath_prepend(tmp_path)

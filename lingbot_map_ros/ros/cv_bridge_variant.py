@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,9 +34,8 @@ def is_ros2() -> bool:
     if spec is None or spec.origin is None:
         return False
     package = Path(spec.origin).parent
-    for distribution in importlib.metadata.distributions():
-        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
-        if name == "cv-bridge" and Path(str(distribution.locate_file("cv_bridge"))) == package:
+    for distribution in importlib.metadata.distributions(name="cv-bridge"):
+        if Path(str(distribution.locate_file("cv_bridge"))) == package:
             major = distribution.version.partition(".")[0]
             return major.isdigit() and int(major) >= 2
     return False
