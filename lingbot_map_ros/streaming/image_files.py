@@ -60,9 +60,8 @@ def resize_image(image: np.ndarray, size: int = 518, mode: Mode = "crop") -> np.
         new_width, new_height = round(width * (size / height) / _PATCH) * _PATCH, size
     if min(new_width, new_height) < _PATCH:
         raise InputError(f"an image of {width}x{height} pixels is too narrow for size {size}")
-    resized = np.array(
-        Image.fromarray(image).resize((new_width, new_height), Image.Resampling.BICUBIC)
-    )
+    # Pillow 9.0 has no Image.Resampling yet.
+    resized = np.array(Image.fromarray(image).resize((new_width, new_height), Image.BICUBIC))
     if mode == "crop":
         top = max(0, new_height - size) // 2
         return resized[top : top + size]
