@@ -20,6 +20,7 @@ class LogBridge(logging.Handler):
         root = logging.getLogger(ROOT)
         self._level = root.level
         root.setLevel(min(root.level or logging.INFO, logging.INFO))
+        root.propagate = False
         root.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -37,4 +38,5 @@ class LogBridge(logging.Handler):
         root = logging.getLogger(ROOT)
         root.removeHandler(self)
         root.setLevel(self._level)
+        root.propagate = True
         super().close()

@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Sequence
 from typing import Any
 
 from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.ros.frames import parse_base_to_camera
 from lingbot_map_ros.ros.parameters import Parameters
 
 
@@ -45,7 +44,7 @@ def check(values: Parameters) -> None:
             f"image_size must be 0 or a multiple of 14, not {values.image_size}; "
             f"{values.image_size // 14 * 14} is"
         )
-    _check_transform(values.base_to_camera)
+    parse_base_to_camera(values.base_to_camera)
     if not values.output_directory:
         raise ConfigurationError("output_directory must not be empty")
 
@@ -60,18 +59,4 @@ def check_value(field: dataclasses.Field[Any], value: Any) -> None:
     if about["low"] is not None and not about["low"] <= value <= about["high"]:
         raise ConfigurationError(
             f"{field.name} must be from {about['low']:g} to {about['high']:g}, not {value}"
-        )
-
-
-def _check_transform(numbers: Sequence[float]) -> None:
-    if not numbers:
-        return
-    if len(numbers) != 7 or not all(math.isfinite(number) for number in numbers):
-        raise ConfigurationError(
-            f"base_to_camera must be seven finite numbers (x y z qx qy qz qw), not {numbers}"
-        )
-    norm = math.sqrt(sum(number * number for number in numbers[3:]))
-    if abs(norm - 1.0) > 0.01:
-        raise ConfigurationError(
-            f"the quaternion of base_to_camera must have length 1, not {norm:.3f}"
         )

@@ -269,7 +269,7 @@ class Parameters:
     path_max_length: int = _parameter(
         "output",
         5000,
-        "Most poses of the path; beyond it every other one is left out.",
+        "Most poses of the path; the newest stay.",
         low=2,
         high=1_000_000,
     )

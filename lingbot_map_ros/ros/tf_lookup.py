@@ -42,6 +42,9 @@ class TransformLookup(Protocol):
     def clear(self) -> None:
         """Forget everything that is not static: time went backwards."""
 
+    def destroy(self) -> None:
+        """Stop listening."""
+
 
 class Tf2Lookup:
     """The real tf2 buffer and listener."""
@@ -64,11 +67,16 @@ class Tf2Lookup:
         """See `TransformLookup`."""
         self._buffer.clear()
 
+    def destroy(self) -> None:
+        """See `TransformLookup`."""
+        self._listener.unregister()
+
 
 class StaticLookup:
     """The tree of /tf_static alone: enough for where the camera sits on the robot."""
 
     def __init__(self, node: Node) -> None:
+        self._node = node
         self._parents: dict[str, tuple[str, NDArray[np.float64]]] = {}
         tf_message = importlib.import_module("tf2_msgs.msg").TFMessage
         self._subscription = node.create_subscription(
@@ -89,6 +97,10 @@ class StaticLookup:
 
     def clear(self) -> None:
         """See `TransformLookup`; static transforms stay."""
+
+    def destroy(self) -> None:
+        """See `TransformLookup`."""
+        self._node.destroy_subscription(self._subscription)
 
     def _store(self, msg: Any) -> None:
         for stamped in msg.transforms:
@@ -126,6 +138,9 @@ class NoLookup:
         return np.eye(4) if target == source else None
 
     def clear(self) -> None:
+        """See `TransformLookup`."""
+
+    def destroy(self) -> None:
         """See `TransformLookup`."""
 
 

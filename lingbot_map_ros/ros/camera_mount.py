@@ -1,0 +1,66 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where the camera sits on the robot: from TF, else the parameter, else an assumption."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL, Matrix, parse_base_to_camera
+from lingbot_map_ros.ros.parameters import Parameters
+from lingbot_map_ros.ros.tf_lookup import TransformLookup
+
+logger = logging.getLogger(__name__)
+
+NAMELESS = "camera_optical_frame"
+"""Frame of a camera whose images name none."""
+
+
+class CameraMount:
+    """Pose of the camera's optical frame in the base.
+
+    Parameters
+    ----------
+    parameters, lookup
+        Frame names and ``base_to_camera``; TF.
+    announce
+        Called with a pose that TF does not have and the camera's frame, once.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        lookup: TransformLookup,
+        announce: Callable[[Matrix, str], None],
+    ) -> None:
+        self._base_frame = parameters.base_frame
+        self._camera_frame = parameters.camera_frame
+        self._lookup = lookup
+        self._announce = announce
+        given = parse_base_to_camera(parameters.base_to_camera)
+        self._given = given is not None
+        self._fallback = BODY_FROM_OPTICAL if given is None else given
+        self._announced = ""
+
+    def frame(self, image_frame: str) -> str:
+        """Name of the camera's optical frame, for images that name ``image_frame``."""
+        return self._camera_frame or image_frame.lstrip("/") or NAMELESS
+
+    def base_from_camera(self, camera_frame: str, stamp_ns: int) -> Matrix:
+        """Pose [4, 4] of the optical frame in the base at the stamp, in metres."""
+        for at in (stamp_ns, 0):
+            pose = self._lookup.lookup(self._base_frame, camera_frame, at)
+            if pose is not None:
+                return pose
+        if self._announced != camera_frame:
+            self._announced = camera_frame
+            if not self._given:
+                logger.warning(
+                    "TF has no transform from '%s' to the camera '%s' and base_to_camera is not "
+                    "set: the camera is taken to look along x of the base, at its origin",
+                    self._base_frame,
+                    camera_frame,
+                )
+            self._announce(self._fallback, camera_frame)
+        return self._fallback

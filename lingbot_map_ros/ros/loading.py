@@ -1,0 +1,141 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""From parameters to a session that is ready: device, memory plan, weights, warm-up.
+
+Runs on the worker. PyTorch is imported here and not with the node, so that the node is up, and can
+say what is missing, before and without it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.ros.parameters import Parameters
+
+if TYPE_CHECKING:
+    import torch
+
+    from lingbot_map_ros.models.gct_stream import GCTStream
+    from lingbot_map_ros.streaming.session import StreamingSession
+
+logger = logging.getLogger(__name__)
+
+WARM_UP_SIZE = (480, 640)
+"""Image (height, width) that the warm-up assumes."""
+
+
+def require_torch() -> None:
+    """Raise ConfigurationError, with the command that helps, where PyTorch is not installed."""
+    if importlib.util.find_spec("torch") is None:
+        raise ConfigurationError(
+            f"PyTorch is not installed for {sys.executable}; install it with: "
+            f"{sys.executable} -m pip install torch"
+        )
+
+
+def load_session(parameters: Parameters) -> tuple[StreamingSession, torch.device]:
+    """Load the model and warm it up; returns its session and where it runs.
+
+    Raises
+    ------
+    ConfigurationError, CheckpointError, MemoryPlanError, BackendUnavailableError
+        With the reason and what to change.
+    """
+    began = time.monotonic()
+    import torch
+
+    from lingbot_map_ros.models.checkpoint import load_model
+    from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
+
+    model = load_model(
+        parameters.checkpoint,
+        model=parameters.model,
+        sha256=parameters.checkpoint_sha256,
+        device=parameters.device,
+        dtype=parameters.dtype,
+        attention_backend=parameters.attention_backend,
+        pending_limit=parameters.pending_limit,
+        cache_dtype=torch.float8_e4m3fn if parameters.kv_cache_dtype == "fp8" else None,
+        **model_overrides(parameters),
+    )
+    loaded = time.monotonic()
+    warm_up(model)
+    session = StreamingSession(
+        model, SessionConfig(**session_settings(parameters, model.config.num_scale_frames))
+    )
+    logger.info(
+        "%s is ready on %s (%s): loaded in %.1f s, warmed up in %.1f s",
+        parameters.checkpoint,
+        model.device,
+        str(model.dtype).removeprefix("torch."),
+        loaded - began,
+        time.monotonic() - loaded,
+    )
+    return session, model.device
+
+
+def model_overrides(parameters: Parameters) -> dict[str, Any]:
+    """What differs from the model's own configuration; a parameter at its default does not."""
+    overrides = {
+        name: getattr(parameters, name)
+        for name in ("num_scale_frames", "sliding_window", "max_keyframes", "camera_iterations")
+        if not parameters.is_default(name)
+    }
+    if parameters.image_size:
+        overrides["image_size"] = parameters.image_size
+    return overrides
+
+
+def session_settings(parameters: Parameters, scale_frames: int) -> dict[str, Any]:
+    """Arguments of ``SessionConfig``; None leaves a setting to the model."""
+    overlap = None if parameters.is_default("overlap_keyframes") else parameters.overlap_keyframes
+    return {
+        "overlap_keyframes": overlap or scale_frames,
+        "pending_limit": parameters.pending_limit,
+        "pending_policy": parameters.pending_policy,
+        "keyframe_mode": parameters.keyframe_mode,
+        "keyframe_interval": parameters.keyframe_interval,
+        "keyframe_motion_px": parameters.keyframe_motion_px,
+        "keyframe_max_gap": parameters.keyframe_max_gap,
+        "depth_every": parameters.depth_every,
+        "lost_after": parameters.lost_after,
+    }
+
+
+def warm_up(model: GCTStream) -> None:
+    """Run the model once, so that the first image does not pay for kernels and allocations."""
+    import torch
+
+    from lingbot_map_ros.streaming.preprocessing import network_size
+
+    height, width = network_size(*WARM_UP_SIZE, model.config)
+    # on a CPU there is nothing to compile, and a whole start could take minutes
+    frames = model.config.num_scale_frames if model.device.type == "cuda" else 1
+    images = torch.rand(frames, 3, height, width, device=model.device)
+    model.reset()
+    model.step(images, mode="keyframe", depth=True)
+    model.step(images[:1], mode="keyframe", depth=True)
+    model.reset()
+
+
+def release() -> None:
+    """Give the GPU's memory back, after the last reference to the model is gone."""
+    import gc
+
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def gpu_memory(device: torch.device) -> int:
+    """Bytes of the GPU that PyTorch has allocated; 0 on a CPU."""
+    import torch
+
+    return int(torch.cuda.memory_allocated(device)) if device.type == "cuda" else 0

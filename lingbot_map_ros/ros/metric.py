@@ -1,0 +1,109 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""From model units to metres, and where the map lies in somebody's odometry."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingbot_map_ros.mapping.scale import ScaleEstimator
+from lingbot_map_ros.streaming.results import FrameResult
+
+MetricPose = Callable[[int], "NDArray[np.float64] | None"]
+"""Pose [4, 4] of the base in somebody's odometry, in metres, at a stamp; None if not known."""
+
+WAITING = 128
+"""Frames that wait for the odometry of their stamp."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A frame whose base pose in somebody's odometry is known."""
+
+    result: FrameResult
+    odom_from_base: NDArray[np.float64]
+
+
+class MetricScale:
+    """The factor from model units to metres, by ``scale_source``.
+
+    Odometry of an image's stamp comes after the image, so frames wait for it here.
+
+    Parameters
+    ----------
+    source, scale
+        The parameters ``scale_source`` and ``scale``.
+    metric_pose
+        Somebody's odometry.
+    """
+
+    def __init__(self, source: str, scale: float, metric_pose: MetricPose) -> None:
+        self.source = source
+        self._fixed = scale
+        self._metric_pose = metric_pose
+        self._waiting: deque[FrameResult] = deque(maxlen=WAITING)
+        self._segment = 0
+        self._estimator = ScaleEstimator(source, scale)
+
+    @property
+    def known(self) -> bool:
+        """Whether `factor` gives metres."""
+        return self.source != "none" and self._estimator.settled
+
+    @property
+    def factor(self) -> float:
+        """Metres per model unit, or 1 until that is known."""
+        return float(self._estimator.scale) if self.known else 1.0
+
+    @property
+    def label(self) -> str:
+        """State of the scale in words, for diagnostics."""
+        if self.source == "none":
+            return "model units"
+        return f"{self.factor:.5g} m per unit" if self.known else "waiting for odometry and motion"
+
+    def observe(
+        self, results: list[FrameResult], base_from_camera: NDArray[np.float64]
+    ) -> Match | None:
+        """Take the results of a step; returns the newest frame whose odometry has come meanwhile.
+
+        ``base_from_camera`` [4, 4] is the pose of the optical frame in the base, in metres.
+        """
+        for result in results:
+            if result.segment != self._segment:
+                # nothing relates the units of two segments
+                self._segment = result.segment
+                self._waiting.clear()
+                self._estimator = ScaleEstimator(self.source, self._fixed)
+            self._waiting.append(
+                replace(result, depth=None, confidence=None, image=result.image[:0])
+            )
+        newest: Match | None = None
+        unresolved: list[FrameResult] = []
+        for result in self._waiting:
+            odom_from_base = self._metric_pose(result.stamp_ns)
+            if odom_from_base is None:
+                unresolved.append(result)
+                continue
+            newest = Match(result, odom_from_base)
+            if self.source == "odometry":
+                self._estimator.add(
+                    result.pose_odom, odom_from_base @ base_from_camera, result.stamp_ns
+                )
+        self._waiting = deque(unresolved, maxlen=WAITING)
+        return newest
+
+    def replaced(self, source: str, scale: float) -> MetricScale:
+        """Return one with other settings, which has learnt nothing yet."""
+        return MetricScale(source, scale, self._metric_pose)
+
+    def reset(self) -> None:
+        """Forget what was learnt: a new session has other units."""
+        self._waiting.clear()
+        self._segment = 0
+        self._estimator = ScaleEstimator(self.source, self._fixed)

@@ -1,0 +1,191 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""The node: a lifecycle around the parts, and the program ``map_node``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+import rclpy
+from rclpy.clock import Clock, ClockType, JumpThreshold, TimeJump
+from rclpy.duration import Duration
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+
+from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.ros.assembly import Assembly
+from lingbot_map_ros.ros.diagnostics import Diagnostics, Report
+from lingbot_map_ros.ros.loading import require_torch
+from lingbot_map_ros.ros.log_bridge import LogBridge
+from lingbot_map_ros.ros.parameter_server import ParameterServer
+from lingbot_map_ros.ros.parameters import Parameters
+from lingbot_map_ros.ros.report import NodeSnapshot, make_report
+from lingbot_map_ros.ros.worker import WorkerState
+
+TICK_S = 0.2
+REBROADCAST_S = 0.05
+CLEANUP_S = 30.0
+"""Longest that cleanup waits for the worker to give the model back."""
+SHUTDOWN_S = 1.0
+"""Longest that the end of the process waits for the worker."""
+SMALLEST_JUMP_NS = -1_000_000
+
+
+class MapNode(LifecycleNode):
+    """Streams a camera into poses, depth and a map; see the README for topics and services.
+
+    Raises ConfigurationError for parameters that cannot work.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__("lingbot_map", **kwargs)
+        self._assembly: Assembly | None = None
+        self._active = False
+        self._fault = ""
+        self._log_bridge = LogBridge(self)
+        self._server = ParameterServer(self, lambda: self._assembly is not None, self._on_change)
+        self._autostart = self._server.read().autostart
+        self._diagnostics = Diagnostics(self, self._report)
+        # watchdogs and TF go on when the ROS clock stands still
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._tick_timer = self.create_timer(TICK_S, self._tick, clock=steady)
+        self._tf_timer = self.create_timer(REBROADCAST_S, self._rebroadcast, clock=steady)
+        self._jump_handle = self.get_clock().create_jump_callback(
+            JumpThreshold(
+                min_forward=None,
+                min_backward=Duration(nanoseconds=SMALLEST_JUMP_NS),
+                on_clock_change=False,
+            ),
+            post_callback=self._on_jump,
+        )
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Check the parameters and begin to load the model, which goes on in the background."""
+        try:
+            require_torch()
+            self._assembly = Assembly(self, self._server.read())
+        except ConfigurationError as error:
+            self._fault = str(error)
+            self.get_logger().error(f"cannot be configured: {error}")
+            return TransitionCallbackReturn.FAILURE
+        self._fault = ""
+        return super().on_configure(state)
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Subscribe, as soon as the model is loaded."""
+        self._active = True
+        result = super().on_activate(state)
+        if self._assembly is not None:
+            self._assembly.tick()
+        return result
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Unsubscribe and finish the images that are already there."""
+        self._active = False
+        if self._assembly is not None:
+            self._assembly.stop_input()
+        return super().on_deactivate(state)
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Give the model and its memory back."""
+        self.take_apart(CLEANUP_S)
+        return TransitionCallbackReturn.SUCCESS
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Give everything back for good."""
+        self.take_apart(CLEANUP_S)
+        return TransitionCallbackReturn.SUCCESS
+
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Go back to unconfigured after a fault in a transition."""
+        self.take_apart(CLEANUP_S)
+        return TransitionCallbackReturn.SUCCESS
+
+    def take_apart(self, timeout: float) -> bool:
+        """Destroy the parts; False when the worker is still busy after ``timeout`` seconds."""
+        assembly, self._assembly, self._active = self._assembly, None, False
+        return assembly.destroy(timeout) if assembly is not None else True
+
+    def destroy_node(self) -> None:
+        """Destroy the node and its parts."""
+        self.take_apart(SHUTDOWN_S)
+        self._jump_handle.unregister()
+        self._log_bridge.close()
+        super().destroy_node()
+
+    def _tick(self) -> None:
+        if self._autostart:
+            self._autostart = False
+            if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+                self.trigger_activate()
+            return
+        assembly = self._assembly
+        if assembly is None:
+            return
+        if assembly.worker.state is WorkerState.FAILED:
+            self._fault = assembly.worker.error
+            self.get_logger().error(f"the model cannot be loaded: {self._fault}")
+            if self._active:
+                self.trigger_deactivate()
+            self.trigger_cleanup()
+        elif self._active:
+            assembly.tick()
+
+    def _rebroadcast(self) -> None:
+        if self._assembly is not None and self._active:
+            self._assembly.rebroadcast()
+
+    def _on_jump(self, jump: TimeJump) -> None:
+        if self._assembly is not None:
+            self._assembly.restart(f"the ROS clock, by {-jump.delta.nanoseconds / 1e9:.2f} s")
+
+    def _on_change(self, parameters: Parameters) -> None:
+        if self._assembly is not None:
+            self._assembly.parameters = parameters
+
+    def _report(self) -> Report:
+        lifecycle = self._state_machine.current_state[1]
+        if self._fault or self._assembly is None:
+            return make_report(NodeSnapshot(lifecycle=lifecycle, fault=self._fault))
+        return make_report(self._assembly.snapshot(lifecycle))
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until SIGINT or SIGTERM; the exit code is 1 when it cannot start."""
+    try:
+        require_torch()
+    except ConfigurationError as error:
+        sys.stderr.write(f"map_node: {error}\n")
+        return 1
+    node: MapNode | None = None
+    ended = True
+    try:
+        rclpy.init(args=args)
+        executor = SingleThreadedExecutor()
+        node = MapNode()
+        executor.add_node(node)
+        executor.spin()
+    except ConfigurationError as error:
+        sys.stderr.write(f"map_node: {error}\n")
+        return 1
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    finally:
+        # launch forwards a SIGINT that the terminal has sent already; once is enough
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if node is not None:
+            ended = node.take_apart(SHUTDOWN_S)
+            node.destroy_node()
+        rclpy.try_shutdown()
+    if not ended:
+        # the worker is inside a load or a step, which nothing can interrupt
+        sys.stderr.flush()
+        os._exit(0)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

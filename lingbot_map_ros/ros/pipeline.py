@@ -1,0 +1,212 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""One frame's way through the node, on the worker: decode, track, map, publish."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+import torch
+
+from lingbot_map_ros.errors import InputError
+from lingbot_map_ros.ros.calibration import Calibration
+from lingbot_map_ros.ros.camera_mount import CameraMount
+from lingbot_map_ros.ros.conversions import compressed_to_rgb, image_to_rgb
+from lingbot_map_ros.ros.frames import map_from_odom
+from lingbot_map_ros.ros.input import ImageFrame, Input
+from lingbot_map_ros.ros.intensity_window import IntensityWindow
+from lingbot_map_ros.ros.loading import gpu_memory, release
+from lingbot_map_ros.ros.map_keeper import MapKeeper
+from lingbot_map_ros.ros.metric import MetricPose, MetricScale
+from lingbot_map_ros.ros.parameters import Parameters
+from lingbot_map_ros.ros.placement import Placement
+from lingbot_map_ros.ros.publishers import Publishers
+from lingbot_map_ros.ros.rates import Rate, Tally
+from lingbot_map_ros.ros.report import StreamSnapshot
+from lingbot_map_ros.ros.tf import TransformBroadcaster
+from lingbot_map_ros.streaming.results import FrameResult
+from lingbot_map_ros.streaming.session import StreamingSession
+
+logger = logging.getLogger(__name__)
+
+REPEAT_S = 10.0
+"""Time before the same complaint is made again."""
+
+
+class Pipeline:
+    """Everything that the worker owns. All methods run on the worker, except where noted."""
+
+    def __init__(
+        self,
+        session: StreamingSession,
+        device: torch.device,
+        parameters: Parameters,
+        source: Input,
+        publishers: Publishers,
+        broadcaster: TransformBroadcaster,
+        mount: CameraMount,
+        metric_pose: MetricPose,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self.session = session
+        self.results = Rate()
+        self.skipped = Tally()
+        self.last_error = ""
+        self.frame_age_s: float | None = None
+        self.timings: dict[str, float] = {}
+        self.scale = MetricScale(parameters.scale_source, parameters.scale, metric_pose)
+        self.placement = Placement()
+        self.keeper = MapKeeper(parameters, publishers, self.placement, now_ns)
+        self._device = device
+        self._parameters = parameters
+        self._source = source
+        self._publishers = publishers
+        self._broadcaster = broadcaster
+        self._mount = mount
+        self._now_ns = now_ns
+        self._calibration = Calibration(session)
+        self._window = IntensityWindow()
+        self._size: tuple[int, ...] = ()
+        self._complained: dict[str, float] = {}
+
+    def process(self, frame: ImageFrame) -> None:
+        """Process one image; an error leaves the stream as it was."""
+        began = time.perf_counter()
+        decode = compressed_to_rgb if frame.compressed else image_to_rgb
+        image = decode(frame.msg, self._window)
+        if self._size and image.shape != self._size:
+            logger.warning(
+                "the image size changed from %dx%d to %dx%d: a new session begins",
+                *(self._size[1], self._size[0], image.shape[1], image.shape[0]),
+            )
+            self.reset()
+        self._size = image.shape
+        self._calibration.use(self._source.camera_info, *image.shape[:2])
+        decoded = time.perf_counter()
+        results = self.session.step(image, frame.stamp_ns)
+        stepped = time.perf_counter()
+        self._publish(results, frame.msg.header.frame_id)
+        self.last_error = ""
+        self.timings = {
+            "decode": (decoded - began) * 1e3,
+            "step": (stepped - decoded) * 1e3,
+            "publish": (time.perf_counter() - stepped) * 1e3,
+            "waiting": (time.monotonic() - frame.received) * 1e3
+            - (time.perf_counter() - began) * 1e3,
+        }
+        if results:
+            self.frame_age_s = (self._now_ns() - frame.stamp_ns) / 1e9
+        self._settle_decisions()
+
+    def fail(self, error: Exception) -> None:
+        """Count a frame that could not be processed; say why, but not for every one."""
+        reason = "bad_image" if isinstance(error, InputError) else "error"
+        self.skipped.add(reason)
+        self.last_error = str(error) or type(error).__name__
+        now = time.monotonic()
+        if now - self._complained.get(self.last_error, float("-inf")) < REPEAT_S:
+            return
+        self._complained = {**dict(list(self._complained.items())[-16:]), self.last_error: now}
+        if isinstance(error, InputError):
+            logger.error("an image is skipped: %s", error)
+        else:
+            logger.error("a frame failed and left no trace: %s", self.last_error, exc_info=error)
+
+    def snapshot(self) -> StreamSnapshot:
+        """Figures for the diagnostics."""
+        return StreamSnapshot(
+            session=self.session.status(),
+            device=str(self._device),
+            scale=self.scale.label,
+            map_points=self.keeper.point_count,
+            frame_age_s=self.frame_age_s,
+            memory_bytes=gpu_memory(self._device),
+            last_error=self.last_error,
+            timings=self.timings,
+        )
+
+    def close(self) -> None:
+        """Give model and map back."""
+        del self.session, self.keeper, self._calibration
+        release()
+
+    def set_parameters(self, parameters: Parameters) -> str:
+        """Take changed parameters over."""
+        before, self._parameters = self._parameters, parameters
+        self._publishers.parameters = parameters
+        self.keeper.set_parameters(parameters)
+        if (parameters.scale_source, parameters.scale) != (before.scale_source, before.scale):
+            self.scale = self.scale.replaced(parameters.scale_source, parameters.scale)
+        names = ("mode", "interval", "motion_px", "max_gap")
+        settings = {name: getattr(parameters, f"keyframe_{name}") for name in names}
+        if settings != {name: getattr(before, f"keyframe_{name}") for name in names}:
+            self.session.update_keyframes(**settings)
+            self._settle_decisions()
+        return "parameters taken over"
+
+    def reset(self) -> str:
+        """Begin a new session with an empty map."""
+        self.session.reset()
+        self.placement.reset()
+        self.scale.reset()
+        self.keeper.reset()
+        self._broadcaster.set_map_to_odom(None)
+        self._window = IntensityWindow()
+        self._size = ()
+        self.last_error = ""
+        return f"session {self.session.epoch} begins with an empty map"
+
+    def set_deferred(self, deferred: bool) -> str:
+        """Enter or leave manual keyframes."""
+        committed = self.session.set_deferred(deferred)
+        self._settle_decisions()
+        if deferred:
+            return "frames now wait for execute_deferred_eviction or rollback_last_frame"
+        return f"keyframes are chosen automatically; {len(committed)} pending frames kept"
+
+    def commit(self) -> str:
+        """Keep what is pending."""
+        self._require_pending()
+        committed = self.session.commit()
+        self._settle_decisions()
+        return f"{len(committed)} pending frames kept: {committed}"
+
+    def rollback(self) -> str:
+        """Drop the newest pending frame."""
+        self._require_pending()
+        index = self.session.rollback()
+        self._settle_decisions()
+        return f"frame {index} dropped; {self.session.pending} still pending"
+
+    def _require_pending(self) -> None:
+        if self.session.pending:
+            return
+        status = self.session.status()
+        if status.gathered or not status.frames:
+            raise InputError(f"still initialising: {status.gathered} of {status.needed} frames")
+        raise InputError("nothing is pending; call defer_eviction with data: true first")
+
+    def _publish(self, results: list[FrameResult], image_frame: str) -> None:
+        camera_frame = self._mount.frame(image_frame)
+        for result in results:
+            mount = self._mount.base_from_camera(camera_frame, result.stamp_ns)
+            match = self.scale.observe([result], mount)
+            self.placement.set_scale(self.scale.factor, self.scale.known)
+            placed = self.placement.place(result, mount, camera_frame)
+            self._broadcaster.send_odom_to_base(placed.odom_from_base, result.stamp_ns)
+            if self._parameters.tf_mode == "odom":
+                self._broadcaster.set_map_to_odom(placed.map_from_odom)
+            elif match is not None and self.scale.known:
+                map_from_base = self.placement.map_from_base(match.result, mount)
+                self._broadcaster.set_map_to_odom(
+                    map_from_odom(map_from_base, match.odom_from_base)
+                )
+            self._publishers.publish_frame(placed)
+            self.keeper.add(result, mount)
+            self.results.tick()
+
+    def _settle_decisions(self) -> None:
+        for decision in self.session.drain_decisions():
+            self.keeper.decide(decision)
