@@ -4,6 +4,7 @@
 
 A file is written aside, flushed to the disk and renamed into place. Whatever goes wrong, its name
 holds either the complete new content or what was there before, and an ExportError tells the reason.
+Only a killed process can leave the hidden `.part` file it was writing.
 """
 
 from __future__ import annotations

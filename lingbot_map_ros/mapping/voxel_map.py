@@ -18,6 +18,8 @@ MAX_WEIGHT = 1000.0
 """A voxel's memory: beyond this weight old observations fade, so that the map follows changes."""
 
 _CHANNELS = 6
+_OCTANTS = 8
+"""Voxels that no doubling merges: they meet in the origin."""
 
 
 class VoxelMap:
@@ -31,8 +33,8 @@ class VoxelMap:
     def __init__(self, voxel_size: float, max_points: int):
         if not (voxel_size > 0 and np.isfinite(voxel_size)):
             raise ConfigurationError(f"voxel_size must be a positive length, not {voxel_size}")
-        if max_points < 1:
-            raise ConfigurationError(f"max_points must be at least 1, not {max_points}")
+        if max_points < _OCTANTS:
+            raise ConfigurationError(f"max_points must be at least {_OCTANTS}, not {max_points}")
         self._initial_voxel_size = voxel_size
         self.max_points = max_points
         self.clear()
@@ -141,7 +143,9 @@ def _group(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray, NDArray
     """Distinct keys [M], the order [N] that sorts `keys`, and each key's start [M] in it."""
     order = np.argsort(keys)
     ordered = keys[order]
-    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    first = np.ones(len(keys), bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(first)
     return ordered[starts], order, starts
 
 

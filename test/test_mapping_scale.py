@@ -1,0 +1,108 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Metres per model unit: from a path known in both worlds."""
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.geometry.poses import make_pose
+from lingbot_map_ros.geometry.sim3 import Sim3
+from lingbot_map_ros.mapping.scale import MAX_KNOTS, ScaleEstimator
+
+TRUTH = 3.7
+
+
+def drive(estimator, seed=0, steps=2000, jitter=0.0, slips=0, glitches=0, step=0.03):
+    """Feed a wandering path in metres, and the same in a turned, shifted model world."""
+    rng = np.random.default_rng(seed)
+    world = Sim3(1 / TRUTH, Rotation.random(random_state=seed).as_matrix(), rng.normal(0, 5, 3))
+    yaw = np.cumsum(rng.normal(0, 0.05, steps))
+    moves = step * np.stack((np.cos(yaw), np.sin(yaw), np.zeros(steps)), -1)
+    path = np.cumsum(moves, 0)
+    model = world.apply(path) + rng.normal(0, jitter / TRUTH, path.shape)
+    slipped = np.zeros(steps)
+    slipped[rng.choice(np.arange(60, max(steps, 61)), slips, replace=False)] = 5
+    metric = path + np.cumsum(moves * slipped[:, None], 0)
+    for i in rng.choice(np.arange(steps), glitches, replace=False):
+        model[i] += rng.normal(0, 3, 3)
+    for i in range(steps):
+        estimator.add(make_pose(np.eye(3), model[i]), make_pose(np.eye(3), metric[i]), i)
+        if estimator.settled:
+            return (i + 1) * step
+    return None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_clean_path_settles_within_two_metres(seed):
+    estimator = ScaleEstimator("odometry")
+    assert drive(estimator, seed) < 2
+    assert estimator.scale == pytest.approx(TRUTH, rel=0.002)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "faults", [{"jitter": 0.02}, {"jitter": 0.01, "slips": 8}, {"jitter": 0.005, "glitches": 100}]
+)
+def test_the_settled_scale_is_right_within_three_percent(seed, faults):
+    estimator = ScaleEstimator("odometry")
+    assert drive(estimator, seed, **faults) is not None
+    assert estimator.scale == pytest.approx(TRUTH, rel=0.03)
+
+
+def test_without_motion_nothing_settles():
+    estimator = ScaleEstimator("odometry")
+    assert drive(estimator, jitter=0.05, step=0.0) is None
+    assert not estimator.settled
+    short = ScaleEstimator("odometry")
+    assert drive(short, steps=30) is None
+    assert (short.settled, short.scale) == (False, 1.0)
+
+
+def test_a_scale_that_changes_along_the_path_does_not_settle():
+    estimator = ScaleEstimator("odometry")
+    for i in range(1500):
+        x = 0.03 * i
+        model = np.array([x * (1 + 0.2 * x), 0, 0])
+        estimator.add(make_pose(np.eye(3), model), make_pose(np.eye(3), np.array([x, 0, 0])), i)
+    assert not estimator.settled
+    assert len(estimator._knots) <= MAX_KNOTS
+
+
+def test_a_settled_scale_is_held():
+    estimator = ScaleEstimator("odometry")
+    drive(estimator)
+    held = estimator.scale
+    drive(estimator, seed=1)
+    for i in range(100):
+        T = make_pose(np.eye(3), np.array([float(i), 0, 0]))
+        estimator.add(T, T, 10_000 + i)
+    assert (estimator.scale, estimator.settled) == (held, True)
+
+
+def test_bad_poses_and_stamps_are_left_out():
+    estimator = ScaleEstimator("odometry")
+    bad = make_pose(np.eye(3), np.array([np.nan, 0, 0]))
+    for i in range(200):
+        good = make_pose(np.eye(3), np.array([0.1 * i, 0, 0]))
+        estimator.add(bad, good, i)
+        estimator.add(good, bad, i)
+        estimator.add(good, good, 5)
+    assert not estimator.settled
+
+
+def test_fixed_and_none():
+    fixed = ScaleEstimator("fixed", 2.5)
+    assert (fixed.scale, fixed.settled) == (2.5, True)
+    drive(fixed)
+    assert fixed.scale == 2.5
+    none = ScaleEstimator("none", 2.5)
+    drive(none)
+    assert (none.scale, none.settled) == (1.0, False)
+
+
+@pytest.mark.parametrize("arguments", [("fixed", 0), ("fixed", np.nan), ("wheel", 1)])
+def test_impossible_settings_are_refused(arguments):
+    with pytest.raises(ConfigurationError):
+        ScaleEstimator(*arguments)
