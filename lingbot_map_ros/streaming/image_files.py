@@ -19,6 +19,8 @@ from lingbot_map_ros.errors import ConfigurationError, InputError, SourceError
 
 Mode = Literal["crop", "pad"]
 _PATCH = 14
+# Pillow 9.0 has no Image.Resampling yet.
+_BICUBIC = getattr(Image, "Resampling", Image).BICUBIC
 
 
 def load_image(source: str | Path | bytes) -> np.ndarray:
@@ -60,8 +62,7 @@ def resize_image(image: np.ndarray, size: int = 518, mode: Mode = "crop") -> np.
         new_width, new_height = round(width * (size / height) / _PATCH) * _PATCH, size
     if min(new_width, new_height) < _PATCH:
         raise InputError(f"an image of {width}x{height} pixels is too narrow for size {size}")
-    # Pillow 9.0 has no Image.Resampling yet.
-    resized = np.array(Image.fromarray(image).resize((new_width, new_height), Image.BICUBIC))
+    resized = np.array(Image.fromarray(image).resize((new_width, new_height), _BICUBIC))
     if mode == "crop":
         top = max(0, new_height - size) // 2
         return resized[top : top + size]
