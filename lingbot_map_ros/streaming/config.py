@@ -80,15 +80,15 @@ class Limits:
         limits._check(config, model)
         return limits
 
-    def reserve(self, deferred: bool) -> int:
-        """Room for kept frames that a window must have left to take one more frame.
+    @property
+    def window_size(self) -> int:
+        """Kept frames at which the next window opens as soon as nothing is pending.
 
-        Manual decisions may come late, so their window opens while a whole backlog still fits.
+        Below ``max_keyframes`` by what may still be pending then, so that late decisions never let
+        the caches hold more; but by a quarter at most, for models with a short memory.
         """
-        if not deferred:
-            return 1
-        opened = max(self.overlap, self.scale_frames)
-        return min(self.pending + 1, self.max_keyframes - opened)
+        usable = self.max_keyframes - max(self.overlap, self.scale_frames)
+        return self.max_keyframes - min(self.pending, (usable - 1) // 4)
 
     def _check(self, config: SessionConfig, model: GCTStream) -> None:
         known = model.config.num_scale_frames

@@ -70,6 +70,8 @@ class View:
     """Log of the median depth, None where depth was not computed."""
     log_confidence: float | None
     """Log of the median confidence above its minimum of 1."""
+    contrast: float
+    """Grey levels (standard deviation) of the image."""
 
     @classmethod
     def of(cls, frame: Observation, pose_odom: NDArray[np.float64], scale: float) -> View:
@@ -80,7 +82,8 @@ class View:
             above = float(np.median(frame.confidence[::STRIDE, ::STRIDE])) - 1.0
             log_depth = math.log(max(depth, 1e-9))
             log_confidence = math.log(max(above, 1e-9))
-        return cls(pose_odom, frame.frame.stamp_ns, log_depth, log_confidence)
+        seen = frame.frame
+        return cls(pose_odom, seen.stamp_ns, log_depth, log_confidence, seen.contrast)
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,11 @@ class Guard:
     confidence: History = History()
     period: History = History()
     contrast: History = History()
+
+    def is_blank(self, contrast: float) -> bool:
+        """Whether an image of this contrast shows nothing where others showed a scene."""
+        usual = self.contrast
+        return contrast < BLANK_CONTRAST and usual.armed and usual.median() > SEEN_CONTRAST
 
     def reject(self, view: View, lost: int) -> str:
         """Say why a frame cannot be true; empty if it can.
@@ -122,7 +130,7 @@ class Guard:
     def accept(self, view: View) -> Guard:
         """Return the guard that has seen a good frame."""
         if self.last is None:
-            return self.moved(view)
+            return self.begin(view)
         translation, rotation = _steps(self.last, view)
         change = None if view.log_depth is None else abs(view.log_depth - self.scene_log_depth)
         period = view.stamp_ns - self.last.stamp_ns
@@ -133,6 +141,7 @@ class Guard:
             depth_change=self.depth_change.add(change),
             confidence=self.confidence.add(view.log_confidence),
             period=self.period.add(float(period) if period > 0 else None),
+            contrast=self.contrast.add(view.contrast),
         )
 
     def moved(self, view: View) -> Guard:
@@ -142,6 +151,10 @@ class Guard:
             last=view,
             scene_log_depth=self.scene_log_depth if view.log_depth is None else view.log_depth,
         )
+
+    def begin(self, view: View) -> Guard:
+        """Return the guard that has seen a scale frame, which has no step to judge."""
+        return replace(self.moved(view), contrast=self.contrast.add(view.contrast))
 
     def _elapsed(self, view: View, lost: int) -> float:
         if self.last is None or not self.period.values:
@@ -164,11 +177,6 @@ class Guard:
 def contrast(image: NDArray[np.uint8]) -> float:
     """Standard deviation in grey levels of a subsampled image [H, W, 3]."""
     return float(image[::8, ::8].mean(-1).std())
-
-
-def is_blank(value: float, usual: History) -> bool:
-    """Whether an image of this contrast shows nothing where others showed a scene."""
-    return value < BLANK_CONTRAST and usual.armed and usual.median() > SEEN_CONTRAST
 
 
 def _steps(last: View, view: View) -> tuple[float, float]:

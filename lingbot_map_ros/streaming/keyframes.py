@@ -58,7 +58,7 @@ class KeyframeRule:
         Parameters
         ----------
         first
-            The frame is the first of its window after the opening ones; it is always kept.
+            The frame is the first after the scale frames; it is always kept.
         skipped
             Frames since the last keyframe.
 

@@ -26,6 +26,8 @@ class Frame:
     stamp_ns: int
     tensor: torch.Tensor
     """``[3, H, W]`` in [0, 1], on the model's device."""
+    contrast: float
+    """Standard deviation of the image in grey levels."""
 
 
 @dataclass(frozen=True, eq=False)

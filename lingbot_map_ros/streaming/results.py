@@ -84,7 +84,7 @@ class SessionStatus:
     kept: int
     """Frames that the caches hold a trace of in the current window, pending ones excluded."""
     capacity: int
-    """Kept frames at which the next window opens (``max_keyframes``)."""
+    """Kept frames at which the next window opens, close to ``max_keyframes``."""
     pending: int
     deferred: bool
     window: int

@@ -85,14 +85,13 @@ class StreamingSession:
         """
         began = time.perf_counter()
         before = self._state
-        frame = Frame(before.frames, stamp_ns, self._preprocess(image))
+        frame = Frame(before.frames, stamp_ns, self._preprocess(image), contrast(image))
         prepared = time.perf_counter()
         try:
             after, results = self._stepper.advance(
                 replace(before, frames=before.frames + 1, size=image.shape),
                 self._rule,
                 frame,
-                contrast(image),
                 self._epoch,
             )
         except BaseException:
@@ -216,7 +215,7 @@ class StreamingSession:
             gathered=len(state.gathered),
             needed=self._limits.scale_frames,
             kept=state.kept,
-            capacity=self._limits.max_keyframes,
+            capacity=self._limits.window_size,
             pending=self.pending,
             deferred=self.deferred,
             window=max(state.window, 0),

@@ -56,8 +56,8 @@ class StreamState:
     """A step failed after it had emptied them: the window must be opened once more."""
     segment: int = 0
     window: int = -1
-    opened_with: int = 0
-    """Kept frames that the window began with."""
+    first: bool = False
+    """The next frame is the first after the scale frames; it is always kept."""
     kept: int = 0
     skipped: int = 0
     """Frames handed out since the last keyframe, pending ones excluded."""
@@ -76,16 +76,12 @@ class StreamState:
     policy_applied: int = 0
     decisions: tuple[Decision, ...] = ()
 
-    @property
-    def first(self) -> bool:
-        """Whether the next frame is the first of its window after the opening ones."""
-        return self.kept == self.opened_with
-
     def keep(self, observation: Observation, overlap: int) -> StreamState:
         """Return the state with one more keyframe."""
         return replace(
             self,
             kept=self.kept + 1,
+            first=False,
             skipped=0,
             keyframes=(*self.keyframes, observation)[-overlap:],
         )

@@ -11,7 +11,7 @@ from lingbot_map_ros.aggregator.stream import FrameMode
 from lingbot_map_ros.geometry.alignment import AlignmentError
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.streaming.config import Limits, SessionConfig
-from lingbot_map_ros.streaming.guard import Guard, View, is_blank
+from lingbot_map_ros.streaming.guard import Guard, View
 from lingbot_map_ros.streaming.keyframes import Intent, KeyframeRule
 from lingbot_map_ros.streaming.observation import Frame, Observation, observe
 from lingbot_map_ros.streaming.results import FrameResult
@@ -50,41 +50,29 @@ class Stepper:
         self._limits = limits
 
     def advance(
-        self, state: StreamState, rule: KeyframeRule, frame: Frame, contrast: float, epoch: int
+        self, state: StreamState, rule: KeyframeRule, frame: Frame, epoch: int
     ) -> tuple[StreamState, list[FrameResult]]:
         """Process one frame; see `StreamingSession.step`."""
         self.emptied = False
         self._epoch = epoch
-        guard = state.track.guard
-        if is_blank(contrast, guard.contrast):
+        if state.track.guard.is_blank(frame.contrast):
             return self._withhold(state, "the image is blank", showed=False)
-        guard = replace(guard, contrast=guard.contrast.add(contrast))
-        state = replace(state, track=replace(state.track, guard=guard))
         if not state.open:
             return self._gather(state, frame)
-        intent = rule.intent(first=state.first, skipped=state.skipped)
         anchoring = state.rejected >= self._config.lost_after and not state.pending
-        if anchoring or self._is_full(state, intent):
+        # What is full must not depend on how the frame is meant: it may be rolled back later.
+        full = state.kept >= self._limits.window_size and not state.pending
+        if anchoring or full or state.stale:
             try:
                 state = self._reopen(state)
             except AlignmentError as error:
                 return self._new_segment(state, frame, str(error))
-            intent = rule.intent(first=state.first, skipped=state.skipped)
         try:
-            return self._track(state, rule, intent, frame)
+            return self._track(state, rule, frame)
         except _WithheldError as reason:
             if anchoring:
                 return self._new_segment(state, frame, str(reason))
             return self._withhold(state, str(reason), showed=True)
-
-    def _is_full(self, state: StreamState, intent: Intent) -> bool:
-        """Whether the window must make way for another before a frame of this intent."""
-        if state.stale:
-            return True
-        if state.pending or intent is Intent.SKIP:
-            return False
-        reserve = self._limits.reserve(intent is Intent.ASK)
-        return state.kept + reserve > self._limits.max_keyframes
 
     def _gather(self, state: StreamState, frame: Frame) -> tuple[StreamState, list[FrameResult]]:
         """Collect scale frames, and start a segment when there are enough."""
@@ -110,7 +98,7 @@ class Stepper:
             open=True,
             stale=False,
             window=state.window + 1,
-            opened_with=len(observations),
+            first=True,
             kept=len(observations),
             skipped=0,
             keyframes=tuple(observations[-self._limits.overlap :]),
@@ -125,9 +113,10 @@ class Stepper:
         return state, results
 
     def _track(
-        self, state: StreamState, rule: KeyframeRule, intent: Intent, frame: Frame
+        self, state: StreamState, rule: KeyframeRule, frame: Frame
     ) -> tuple[StreamState, list[FrameResult]]:
         """Run one frame in the open window; all or nothing, in the model too."""
+        intent = rule.intent(first=state.first, skipped=state.skipped)
         with self._model.transaction():
             prediction = self._model.step(
                 frame.tensor[None], _MODE[intent], depth=self._wants_depth(state, intent)
@@ -204,7 +193,7 @@ class Stepper:
             state,
             stale=False,
             window=state.window + 1,
-            opened_with=len(reopened.keyframes),
+            first=False,
             kept=len(reopened.keyframes),
             keyframes=reopened.keyframes,
             placement=reopened.placement,
@@ -290,7 +279,7 @@ class Stepper:
             segment=state.segment,
             window=state.window,
         )
-        guard = track.guard.accept(view) if judged else track.guard.moved(view)
+        guard = track.guard.accept(view) if judged else track.guard.begin(view)
         track = Track(
             last=observation,
             guard=guard,
