@@ -10,6 +10,7 @@ import numpy as np
 from lingbot_map_ros.errors import InputError, SourceError
 from lingbot_map_ros.replay.bag import IMAGE_TYPES, Bag, decode
 from lingbot_map_ros.replay.source import Frame, Losses, Span, Thinning
+from lingbot_map_ros.ros.camera_info import camera_model
 from lingbot_map_ros.ros.conversions import compressed_to_rgb, image_to_rgb
 from lingbot_map_ros.ros.intensity_window import IntensityWindow
 from lingbot_map_ros.streaming.camera_model import CameraModel, CameraModelError
@@ -34,7 +35,7 @@ class BagSource:
     Attributes
     ----------
     frame_id : str
-        Of the images; empty until the first was read.
+        The camera's optical frame; empty where the images do not say.
 
     Raises
     ------
@@ -50,7 +51,8 @@ class BagSource:
         self.name = f"{self.topic} of {bag.path}"
         self.expected: int | None = self._estimate()
         self.losses = Losses()
-        self.camera = self._calibration() if use_camera_info else None
+        self.frame_id, size = self._first_image()
+        self.camera = self._calibration(*size) if use_camera_info and all(size) else None
 
     def frames(self) -> Iterator[Frame]:
         """Convert the images; one that is damaged, older or unreadable is left out and named."""
@@ -63,22 +65,10 @@ class BagSource:
                 stamp = _stamp(message) or record.stamp_ns
                 if not thinning.is_newer(stamp):
                     self.losses.skip_frame(f"its stamp {stamp} is not later than the last one's")
-                    continue
-                if thinning.is_due(stamp):
-                    raw = record.msgtype == IMAGE_TYPES[0]
-                    convert = image_to_rgb if raw else compressed_to_rgb
-                    yield Frame(stamp, convert(message, window))
+                elif thinning.is_due(stamp):
+                    yield Frame(stamp, self._convert(message, window))
             except (SourceError, InputError) as error:
                 self.losses.skip_frame(str(error))
-
-    def frame_id(self) -> str:
-        """Name of the camera's optical frame; empty where no image says."""
-        for record in self._bag.messages([self.topic]):
-            try:
-                return str(decode(record).header.frame_id).lstrip("/")
-            except SourceError:
-                continue
-        return ""
 
     def close(self) -> None:
         """Leave the bag open: it is the caller's."""
@@ -91,8 +81,23 @@ class BagSource:
         count = self._bag.topics[self.topic].count * min(1.0, wanted / length)
         return round(min(count, wanted * 1e-9 * self._rate) if self._rate else count)
 
-    def _calibration(self) -> CameraModel | None:
-        """The first valid camera_info beside the image topic."""
+    def _convert(self, message: Any, window: IntensityWindow) -> np.ndarray:
+        raw = self._bag.topics[self.topic].msgtype == IMAGE_TYPES[0]
+        return (image_to_rgb if raw else compressed_to_rgb)(message, window)
+
+    def _first_image(self) -> tuple[str, tuple[int, int]]:
+        """Frame and size (H, W) of the first readable image; empty and 0 without one."""
+        for record in self._bag.messages([self.topic], self._start, self._stop):
+            try:
+                message = decode(record)
+                shape = self._convert(message, IntensityWindow()).shape
+            except (SourceError, InputError):
+                continue
+            return str(message.header.frame_id).lstrip("/"), shape[:2]
+        return "", (0, 0)
+
+    def _calibration(self, height: int, width: int) -> CameraModel | None:
+        """Calibration by the first camera_info beside the image topic, if it fits the images."""
         base = self.topic.removesuffix("/compressed")
         name = base.rpartition("/")[0] + "/camera_info"
         found = self._bag.topics.get(name)
@@ -100,22 +105,11 @@ class BagSource:
             return None
         for record in self._bag.messages([name]):
             try:
-                return camera_model(decode(record))
+                return camera_model(decode(record), height, width)
             except (SourceError, CameraModelError) as error:
-                self.losses.sentences.append(f"{name} is not used: {error}")
-                return None
+                self.losses.notes.append(f"{name} is not used: {error}")
+                break
         return None
-
-
-def camera_model(message: Any) -> CameraModel:
-    """Make a calibration of a ``sensor_msgs/CameraInfo``; CameraModelError if it is none."""
-    return CameraModel(
-        int(message.width),
-        int(message.height),
-        np.reshape(np.asarray(message.k, np.float64), (3, 3)),
-        tuple(message.d),
-        message.distortion_model,
-    )
 
 
 def _choose(bag: Bag, topic: str) -> str:

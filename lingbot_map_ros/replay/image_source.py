@@ -11,6 +11,7 @@ import cv2
 from lingbot_map_ros.errors import SourceError
 from lingbot_map_ros.replay.natural import natural_key
 from lingbot_map_ros.replay.source import Frame, Losses, Span, Thinning
+from lingbot_map_ros.streaming.camera_model import CameraModel
 from lingbot_map_ros.streaming.image_files import load_image
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
@@ -57,7 +58,7 @@ class FolderSource:
         ]
         self.name = f"images of {folder}"
         self.expected: int | None = len(self._files)
-        self.camera = None
+        self.camera: CameraModel | None = None
         self.losses = Losses()
 
     def frames(self) -> Iterator[Frame]:
@@ -101,7 +102,7 @@ class VideoSource:
             last = min(last, self._stop * 1e-9)
         wanted = max(0.0, last - span.start_offset) * self._fps / self._step
         self.expected: int | None = round(wanted) or None
-        self.camera = None
+        self.camera: CameraModel | None = None
         self.losses = Losses()
 
     def frames(self) -> Iterator[Frame]:

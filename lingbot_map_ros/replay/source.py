@@ -41,10 +41,15 @@ class Span:
 
 @dataclass
 class Losses:
-    """What a source could not deliver: whole sentences, and the frames that were left out."""
+    """What a source could not deliver.
+
+    ``sentences`` name what is damaged, ``frames`` counts what was left out because of it, ``notes``
+    are worth knowing and no damage.
+    """
 
     sentences: list[str] = field(default_factory=list)
     frames: int = 0
+    notes: list[str] = field(default_factory=list)
 
     def skip_frame(self, reason: str) -> None:
         """Count a frame that could not be used; the first few are named."""

@@ -1,0 +1,130 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""The files that `replay` leaves behind."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingbot_map_ros.errors import ExportError
+from lingbot_map_ros.geometry.sim3 import Sim3
+from lingbot_map_ros.mapping.export import write_tum
+from lingbot_map_ros.mapping.mapper import Mapper
+from lingbot_map_ros.replay import plots
+from lingbot_map_ros.replay.evaluation import Evaluation, read_tum
+from lingbot_map_ros.replay.runner import FrameTimes, Runner
+
+TRAJECTORY, KEYFRAMES, MAP = "trajectory.tum", "keyframes.tum", "map.ply"
+TIMINGS, REPORT, TRUTH = "timings.csv", "report.json", "ground_truth.tum"
+PLOT_TRAJECTORY, PLOT_ERRORS = "trajectory.png", "errors.png"
+PLOT_MAP, PLOT_DEPTH = "map.png", "depth.png"
+ALL = (
+    *(TRAJECTORY, KEYFRAMES, MAP, TIMINGS, REPORT, TRUTH),
+    *(PLOT_TRAJECTORY, PLOT_ERRORS, PLOT_MAP, PLOT_DEPTH),
+)
+_STRIP = 6
+_FEWEST_DRAWN = 2
+
+
+def prepare_folder(folder: Path) -> None:
+    """Create the folder and remove what an earlier run left there, under the names of ``ALL`` only.
+
+    Raises
+    ------
+    ExportError
+        If that cannot be done.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ALL:
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise ExportError(f"{folder} cannot be used: {error.strerror or error}") from error
+
+
+def write_results(folder: Path, mapper: Mapper, world: Sim3, times: Sequence[FrameTimes]) -> None:
+    """Write trajectory, keyframes, map and timings; ExportError if one fails."""
+    for name, keyframes_only in ((TRAJECTORY, False), (KEYFRAMES, True)):
+        stamps, poses = mapper.trajectory.poses(keyframes_only=keyframes_only)
+        write_tum(folder / name, stamps, world.apply_pose(poses))
+    mapper.write_map(folder / MAP, world)
+    _write_timings(folder / TIMINGS, times)
+
+
+def draw(
+    folder: Path, runner: Runner, unit: str, evaluation: Evaluation | None, truth: Path | None
+) -> None:
+    """Draw what there is something to draw of; ExportError if a picture cannot be written."""
+    mapper, world, strip = runner.stream.mapper, runner.world, runner.strip
+    stamps, poses = mapper.trajectory.poses()
+    if len(stamps) < _FEWEST_DRAWN:
+        return
+    positions = world.apply_pose(poses)[:, :3, 3]
+    _, keyframes = mapper.trajectory.poses(keyframes_only=True)
+    marks = world.apply_pose(keyframes)[:, :3, 3]
+    if evaluation is not None and truth is not None:
+        times, true_positions = read_tum(truth)
+        A = evaluation.alignment
+        compared = (times >= evaluation.stamps[0] - 1) & (times <= evaluation.stamps[-1] + 1)
+        rmse, percent = evaluation.summary["ate"]["sim3"]["rmse"], evaluation.summary["ate_percent"]
+        share = "" if percent is None else f" ({percent:.2f}% of the way)"
+        plots.plot_trajectory(
+            folder / PLOT_TRAJECTORY,
+            _moved(A, positions),
+            "m",
+            truth=true_positions[compared],
+            keyframes=_moved(A, marks),
+            title=f"trajectory after Sim(3) alignment, ATE {rmse:.3g} m{share}",
+        )
+        plots.plot_errors(
+            folder / PLOT_ERRORS,
+            evaluation.stamps - evaluation.stamps[0],
+            evaluation.errors,
+            "position error after Sim(3) alignment",
+        )
+    else:
+        plots.plot_trajectory(folder / PLOT_TRAJECTORY, positions, unit, keyframes=marks)
+    plots.plot_map(folder / PLOT_MAP, *mapper.points(world), positions, unit)
+    if strip:
+        chosen = np.unique(np.linspace(0, len(strip) - 1, _STRIP).round().astype(int))
+        samples = [strip[index] for index in chosen]
+        plots.plot_depth_strip(
+            folder / PLOT_DEPTH,
+            [sample.image for sample in samples],
+            [sample.depth * np.float32(world.scale) for sample in samples],
+            [f"{(sample.stamp_ns - int(stamps[0])) * 1e-9:.1f} s" for sample in samples],
+            unit,
+        )
+
+
+def write_report(folder: Path, report: dict[str, Any]) -> None:
+    """Write the report, to be called last: where it is, everything is; ExportError if it fails."""
+    files = sorted(name for name in ALL if (folder / name).exists())
+    text = json.dumps({**report, "files": [*files, REPORT]}, indent=2, allow_nan=False)
+    plots.write_whole(folder / REPORT, (text + "\n").encode())
+
+
+def _write_timings(path: Path, times: Sequence[FrameTimes]) -> None:
+    text = io.StringIO()
+    names = [field.name for field in fields(FrameTimes)]
+    milliseconds = ("read", "preprocess", "model", "map")
+    writer = csv.writer(text)
+    writer.writerow([f"{name}_ms" if name in milliseconds else name for name in names])
+    for row in times:
+        values = asdict(row)
+        values["keyframe"] = int(row.keyframe)
+        writer.writerow(
+            f"{value:.3f}" if name in milliseconds else value for name, value in values.items()
+        )
+    plots.write_whole(path, text.getvalue().encode())
+
+
+def _moved(A: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.float64]:
+    return points @ A[:3, :3].T + A[:3, 3]

@@ -1,0 +1,188 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every frame of a source, in order and one after the other, through the stream into a map."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingbot_map_ros.errors import InputError
+from lingbot_map_ros.geometry.poses import invert
+from lingbot_map_ros.geometry.sim3 import Sim3
+from lingbot_map_ros.replay.inputs import Inputs
+from lingbot_map_ros.replay.source import Frame
+from lingbot_map_ros.replay.stream import Stream
+from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL
+from lingbot_map_ros.streaming.image_files import resize_image
+from lingbot_map_ros.streaming.results import FrameResult
+
+_STRIP = 12
+
+
+@dataclass(frozen=True)
+class FrameTimes:
+    """What became of one image, and how many milliseconds each part took."""
+
+    stamp_ns: int
+    results: int
+    keyframe: bool
+    window: int
+    segment: int
+    read: float
+    preprocess: float
+    model: float
+    map: float
+
+
+@dataclass(frozen=True, eq=False)
+class DepthSample:
+    """One frame for the pictures: image [H, W, 3] and depth [H, W], NaN where it is not trusted."""
+
+    stamp_ns: int
+    image: NDArray[np.uint8]
+    depth: NDArray[np.float32]
+
+
+class Runner:
+    """Feeds a stream with the frames of its inputs.
+
+    Files, and images without calibration, are resized exactly as the released models were shown
+    them, unless the model has an input of one fixed size.
+
+    Attributes
+    ----------
+    stream, source
+        As given.
+    times : list of FrameTimes
+        One for each image that was fed.
+    strip : list of DepthSample
+        At most a dozen, spread over what was run.
+    """
+
+    def __init__(self, stream: Stream, inputs: Inputs) -> None:
+        self.stream = stream
+        self.source = inputs.source
+        self.times: list[FrameTimes] = []
+        self.strip: list[DepthSample] = []
+        self._odometry = inputs.odometry
+        self._base_from_camera = inputs.base_from_camera
+        self._first_pose: NDArray[np.float64] | None = None
+        self._strip_step, self._strip_seen = 1, 0
+        stream.session.camera = self.source.camera
+        exact = self.source.camera is None and not stream.config.image_height
+        self._exact_size = stream.config.image_size if exact else 0
+
+    @property
+    def metric(self) -> bool:
+        """Whether the world is in metres."""
+        return self.stream.scale.source != "none" and self.stream.scale.settled
+
+    @property
+    def world(self) -> Sim3:
+        """From the session's map to the world that is written.
+
+        That one has the first camera in its origin, x along its view, z up in its image, and metres
+        where the scale is known.
+        """
+        first = np.eye(4) if self._first_pose is None else self._first_pose
+        T = BODY_FROM_OPTICAL @ invert(first)
+        scale = self.stream.scale.scale if self.metric else 1.0
+        return Sim3(scale, T[:3, :3], scale * T[:3, 3])
+
+    def run(self) -> Iterator[Frame]:
+        """Process frame by frame; yields each after all of it has been taken over.
+
+        It may be left after any frame: session, mapper and times are complete up to there.
+        """
+        began = time.perf_counter()
+        for frame in self.source.frames():
+            read = time.perf_counter()
+            try:
+                image = frame.image
+                if self._exact_size:
+                    image = np.ascontiguousarray(resize_image(image, self._exact_size))
+                results = self.stream.session.step(image, frame.stamp_ns)
+            except InputError as error:
+                self.source.losses.skip_frame(str(error))
+                began = time.perf_counter()
+                continue
+            stepped = time.perf_counter()
+            self._take(results)
+            self._note(frame, results, [began, read, stepped, time.perf_counter()])
+            yield frame
+            began = time.perf_counter()
+
+    def finish(self) -> None:
+        """Take over the last decisions, and say which images never became frames."""
+        self.stream.session.commit()
+        self._settle()
+        status = self.stream.session.status()
+        losses = self.source.losses
+        if status.gathered:
+            losses.frames += status.gathered
+            losses.sentences.append(
+                f"the last {status.gathered} images are too few to start a stream, which takes "
+                f"{status.needed} (num_scale_frames)"
+            )
+        if status.withheld:
+            losses.notes.append(
+                f"{status.withheld} frames were withheld because their poses could not be trusted "
+                f"(last reason: {status.last_reason})"
+            )
+
+    def _take(self, results: list[FrameResult]) -> None:
+        for result in results:
+            if self._first_pose is None:
+                self._first_pose = result.pose_map
+            self.stream.mapper.add(result)
+            self._observe_scale(result)
+            self._sample(result)
+        self._settle()
+
+    def _settle(self) -> None:
+        for decision in self.stream.session.drain_decisions():
+            self.stream.mapper.decide(decision.index, decision.kept)
+
+    def _observe_scale(self, result: FrameResult) -> None:
+        # Nothing relates the units of two segments; the first one's are the map's.
+        if self._odometry is None or result.segment:
+            return
+        base = self._odometry.at(result.stamp_ns)
+        if base is not None:
+            self.stream.scale.add(result.pose_odom, base @ self._base_from_camera, result.stamp_ns)
+
+    def _sample(self, result: FrameResult) -> None:
+        """Keep every n-th depth, and double n whenever there are too many."""
+        if result.depth is None:
+            return
+        if self._strip_seen % self._strip_step == 0:
+            depth = result.depth.copy()
+            if result.confidence is not None:
+                depth[result.confidence < self.stream.mapper.options.confidence_min] = np.nan
+            self.strip.append(DepthSample(result.stamp_ns, result.image, depth))
+            if len(self.strip) > _STRIP:
+                self.strip = self.strip[::2]
+                self._strip_step *= 2
+        self._strip_seen += 1
+
+    def _note(self, frame: Frame, results: list[FrameResult], moments: list[float]) -> None:
+        began, read, stepped, done = moments
+        newest = results[-1] if results else None
+        model = float(newest.timings.get("model", 0.0)) if newest else 0.0
+        model = model or (stepped - read) * 1e3
+        self.times.append(
+            FrameTimes(
+                stamp_ns=frame.stamp_ns,
+                results=len(results),
+                keyframe=newest is not None and newest.keyframe,
+                window=newest.window if newest else 0,
+                segment=newest.segment if newest else 0,
+                read=(read - began) * 1e3,
+                preprocess=(stepped - read) * 1e3 - model,
+                model=model,
+                map=(done - stepped) * 1e3,
+            )
+        )

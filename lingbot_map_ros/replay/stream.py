@@ -1,0 +1,58 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""From parameters to a stream and a map, as the node makes them."""
+
+from dataclasses import dataclass
+
+import torch
+
+from lingbot_map_ros.mapping.mapper import Mapper, MapperOptions
+from lingbot_map_ros.mapping.scale import ScaleEstimator
+from lingbot_map_ros.models.checkpoint import load_model
+from lingbot_map_ros.models.config import GCTConfig
+from lingbot_map_ros.ros.loading import model_overrides, session_settings
+from lingbot_map_ros.ros.parameters import Parameters
+from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """A fresh session with its model's configuration, an empty map, and what will give metres."""
+
+    session: StreamingSession
+    config: GCTConfig
+    mapper: Mapper
+    scale: ScaleEstimator
+
+
+def open_stream(parameters: Parameters) -> Stream:
+    """Load the model of the parameters.
+
+    Raises
+    ------
+    ConfigurationError, CheckpointError, MemoryPlanError, BackendUnavailableError
+        With the reason and what to change.
+    """
+    model = load_model(
+        parameters.checkpoint,
+        model=parameters.model,
+        sha256=parameters.checkpoint_sha256,
+        device=parameters.device,
+        dtype=parameters.dtype,
+        attention_backend=parameters.attention_backend,
+        cache_dtype=torch.float8_e4m3fn if parameters.kv_cache_dtype == "fp8" else None,
+        **model_overrides(parameters),
+    )
+    settings = session_settings(parameters, model.config.num_scale_frames)
+    options = MapperOptions(
+        voxel_size=parameters.map_voxel_size,
+        max_points=parameters.map_max_points,
+        confidence_min=parameters.depth_confidence_min,
+        stride=parameters.points_stride,
+    )
+    return Stream(
+        StreamingSession(model, SessionConfig(**settings)),
+        model.config,
+        Mapper(options),
+        ScaleEstimator(parameters.scale_source, parameters.scale),
+    )
