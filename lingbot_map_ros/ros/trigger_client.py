@@ -3,6 +3,7 @@
 """Calls Trigger services from a program that has no node of its own."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
@@ -44,10 +45,10 @@ def call_triggers(names: Sequence[str], timeout: float) -> list[str]:
 
 
 def _call(node: Node, executor: SingleThreadedExecutor, name: str, timeout: float) -> str:
-    client = node.create_client(Trigger, name)
+    client: Any = node.create_client(Trigger, name)
     if not client.wait_for_service(timeout):
         raise ServiceError(f"the service {name} does not appear within {timeout:g} s")
-    answer = client.call_async(Trigger.Request())
+    answer: Any = client.call_async(Trigger.Request())
     executor.spin_until_future_complete(answer, timeout)
     if not answer.done():
         raise ServiceError(f"the service {name} does not answer within {timeout:g} s")
