@@ -39,7 +39,8 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ".*", "build", "install", "log", "demo_out", "test", "*.egg-info"
         ),
     )
-    options = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")
+    # Without --ignore-installed, pip would uninstall what these tests run from.
+    options = ("--ignore-installed", "--no-deps", "--no-build-isolation", "--no-index", "--quiet")
     result = subprocess.run(
         [sys.executable, "-m", "pip", "install", *options, "--prefix", folder / "prefix", source],
         capture_output=True,
