@@ -7,6 +7,7 @@ the motion from one pose to the next. Both are given for a Sim(3) alignment, whi
 scale, and for an SE(3) alignment, which does not.
 """
 
+import io
 import json
 import shutil
 import subprocess
@@ -98,14 +99,17 @@ def evaluate(truth: Path, estimate: Path, max_difference_s: float = MAX_DIFFEREN
             command += ["--no_warnings"]
             return _run(command, result)
 
-        jobs = [("evo_ape", "trans_part", name) for name in _ALIGNMENTS]
-        jobs += [
-            ("evo_rpe", relation, name)
-            for relation in ("trans_part", "angle_deg")
-            for name in _ALIGNMENTS
+        # The first one fails early where nothing can be compared. Rotations do not depend on it.
+        results = {("evo_ape", "trans_part", "sim3"): run("evo_ape", "trans_part", "sim3")}
+        jobs = [
+            ("evo_ape", "trans_part", "se3"),
+            ("evo_rpe", "trans_part", "sim3"),
+            ("evo_rpe", "trans_part", "se3"),
+            ("evo_rpe", "angle_deg", "sim3"),
         ]
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            results = dict(zip(jobs, pool.map(lambda job: run(*job), jobs), strict=True))
+            results.update(zip(jobs, pool.map(lambda job: run(*job), jobs)))
+        results["evo_rpe", "angle_deg", "se3"] = results["evo_rpe", "angle_deg", "sim3"]
     return _summarise(results, truth)
 
 
@@ -118,10 +122,11 @@ def read_tum(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         If the file cannot be read or is no TUM trajectory.
     """
     try:
-        rows = np.loadtxt(path, ndmin=2)
+        text = path.read_text()
+        rows = np.loadtxt(io.StringIO(text), ndmin=2) if text.strip() else np.empty((0, 0))
     except (OSError, ValueError) as error:
         raise EvaluationError(f"{path} cannot be read as a TUM trajectory: {error}") from error
-    if rows.ndim != 2 or rows.shape[1] != 8 or not len(rows):
+    if rows.shape[1] != 8:
         raise EvaluationError(f"{path} is no TUM trajectory: 8 numbers a line are needed")
     return rows[:, 0], rows[:, 1:4]
 

@@ -93,8 +93,8 @@ class Thinning:
     """
 
     def __init__(self, rate: float) -> None:
-        self._period = 1e9 / rate if rate else 0.0
-        self._next = -(2.0**63)
+        self._period = round(1e9 / rate) if rate else 0
+        self._next: int | None = None
         self._last: int | None = None
 
     def is_newer(self, stamp_ns: int) -> bool:
@@ -106,10 +106,11 @@ class Thinning:
 
     def is_due(self, stamp_ns: int) -> bool:
         """Whether a newer frame is to be taken."""
-        if not self._period:
-            return True
-        if stamp_ns < self._next - 0.1 * self._period:
+        if self._next is None:
+            self._next = stamp_ns
+        if stamp_ns < self._next - self._period // 10:
             return False
         # Ticks keep their grid while frames come; after a gap it starts anew.
-        self._next = max(self._next, stamp_ns - 0.5 * self._period) + self._period
+        on_grid = stamp_ns < self._next + self._period
+        self._next = (self._next if on_grid else stamp_ns) + self._period
         return True

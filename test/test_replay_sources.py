@@ -1,0 +1,225 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Bags, folders and videos as sources of frames, and the poses that a bag holds besides."""
+
+import math
+
+import cv2
+import numpy as np
+import pytest
+from bag_factory import (
+    PERIOD_NS,
+    START_NS,
+    camera_info_message,
+    camera_messages,
+    compressed_message,
+    image_message,
+    odometry_message,
+    picture,
+    static_transform_message,
+    write_messages,
+)
+from PIL import Image
+
+from lingbot_map_ros.errors import SourceError
+from lingbot_map_ros.geometry.poses import make_pose, quaternion_to_matrix
+from lingbot_map_ros.replay.bag import Bag
+from lingbot_map_ros.replay.bag_poses import read_poses, static_transform
+from lingbot_map_ros.replay.bag_source import BagSource
+from lingbot_map_ros.replay.image_source import FolderSource, VideoSource
+from lingbot_map_ros.replay.source import Span
+
+TOPIC = "/camera/image_raw"
+EVERYTHING = Span()
+
+
+@pytest.mark.parametrize("form", ["raw", "png", "jpg"])
+def test_a_bag_gives_rgb_with_the_stamps_and_calibration_of_its_camera(tmp_path, form):
+    with Bag(write_messages(tmp_path / "bag", camera_messages(6, form))) as bag:
+        source = BagSource(bag, "", EVERYTHING)
+        frames = list(source.frames())
+    assert [frame.stamp_ns for frame in frames] == [START_NS + i * PERIOD_NS for i in range(6)]
+    assert source.expected == 6
+    assert source.frame_id == "camera"
+    assert source.camera is not None and source.camera.width == 64
+    assert source.losses.frames == 0
+    for index, frame in enumerate(frames):
+        assert frame.image.shape == (48, 64, 3) and frame.image.dtype == np.uint8
+        difference = np.abs(frame.image.astype(int) - picture(index)).mean()
+        assert difference <= (3.0 if form == "jpg" else 0.0)
+
+
+def test_span_and_rate_choose_frames_by_time(tmp_path):
+    with Bag(write_messages(tmp_path / "bag", camera_messages(40))) as bag:
+        source = BagSource(bag, "", Span(start_offset=1.0, duration=2.0, rate=5.0))
+        stamps = [frame.stamp_ns for frame in source.frames()]
+    assert stamps == [START_NS + i * PERIOD_NS for i in range(10, 30, 2)]
+    assert source.expected == 10
+
+
+def test_the_topic_must_be_clear(tmp_path):
+    messages = [*camera_messages(2), *camera_messages(3, "png", "/right/image/compressed")]
+    with Bag(write_messages(tmp_path / "bag", messages)) as bag:
+        with pytest.raises(SourceError) as several:
+            BagSource(bag, "", EVERYTHING)
+        assert "/camera/image_raw (2), /right/image/compressed (3)" in str(several.value)
+        with pytest.raises(SourceError, match="no image topic /left"):
+            BagSource(bag, "/left", EVERYTHING)
+        assert len(list(BagSource(bag, "/right/image/compressed", EVERYTHING).frames())) == 3
+    only = [("/info", START_NS, camera_info_message(START_NS))]
+    with (
+        Bag(write_messages(tmp_path / "info", only)) as bag,
+        pytest.raises(SourceError, match="no image topic: /info"),
+    ):
+        BagSource(bag, "", EVERYTHING)
+
+
+def test_unusable_images_are_left_out_and_named(tmp_path):
+    def messages():
+        for index in range(8):
+            stamp = START_NS + index * PERIOD_NS
+            message = compressed_message(index, stamp)
+            if index == 2:
+                message.data = message.data[:40]
+            if index == 4:
+                message.data = np.empty(0, np.uint8)
+            if index == 6:
+                message.header.stamp.sec -= 5
+            yield "/cam/compressed", stamp, message
+
+    with Bag(write_messages(tmp_path / "bag", messages())) as bag:
+        source = BagSource(bag, "", EVERYTHING)
+        assert len(list(source.frames())) == 5
+    assert source.losses.frames == 3
+    assert len(source.losses.sentences) == 3
+    assert "not later" in source.losses.sentences[2]
+
+
+def test_images_without_a_stamp_get_the_time_of_recording(tmp_path):
+    stamped = [(TOPIC, START_NS + i * PERIOD_NS, image_message(i, 0)) for i in range(3)]
+    with Bag(write_messages(tmp_path / "bag", stamped)) as bag:
+        frames = list(BagSource(bag, "", EVERYTHING).frames())
+    assert [frame.stamp_ns for frame in frames] == [START_NS + i * PERIOD_NS for i in range(3)]
+
+
+def test_a_calibration_of_another_size_is_noted_and_not_used(tmp_path):
+    info = "/camera/camera_info", START_NS, camera_info_message(START_NS, 480, 640)
+    messages = [info, (TOPIC, START_NS + 1, image_message(0, START_NS))]
+    with Bag(write_messages(tmp_path / "bag", messages)) as bag:
+        source = BagSource(bag, "", EVERYTHING)
+        assert source.camera is None
+        assert "/camera/camera_info is not used" in source.losses.notes[0]
+        assert BagSource(bag, "", EVERYTHING, use_camera_info=False).losses.notes == []
+
+
+def test_odometry_is_interpolated_and_static_transforms_are_chained(tmp_path):
+    half = math.sqrt(0.5)
+
+    def messages():
+        yield (
+            "/tf_static",
+            START_NS,
+            static_transform_message("base_link", "mast", (0, 0, 1), (0, 0, half, half)),
+        )
+        yield (
+            "/tf_static",
+            START_NS + 1,
+            static_transform_message("mast", "camera", (0.5, 0, 0), (0, 0, 0, 1)),
+        )
+        for index in range(5):
+            stamp = START_NS + index * PERIOD_NS
+            turn = (0, 0, math.sin(index / 20), math.cos(index / 20))
+            yield "/odom", stamp, odometry_message(stamp, (index, 0, 0), turn)
+        stamp = START_NS + 5 * PERIOD_NS
+        yield "/odom", stamp, odometry_message(stamp, (math.nan, 0, 0))
+
+    with Bag(write_messages(tmp_path / "bag", messages())) as bag:
+        log = read_poses(bag, "/odom")
+        mount = static_transform(bag, "base_link", "camera")
+        back = static_transform(bag, "camera", "base_link")
+        assert static_transform(bag, "base_link", "elsewhere") is None
+        with pytest.raises(SourceError, match=r"/tf_static is .*, no pose; .*: /odom"):
+            read_poses(bag, "/tf_static")
+    assert len(log.stamps) == 5 and log.frame_id == "base_link"
+    between = log.at(START_NS + 5 * PERIOD_NS // 2)
+    expected = quaternion_to_matrix(np.array([0, 0, math.sin(0.125), math.cos(0.125)]))
+    np.testing.assert_allclose(between, make_pose(expected, np.array([2.5, 0, 0])), atol=1e-6)
+    assert log.at(START_NS - 1) is None and log.at(START_NS + 10 * PERIOD_NS) is None
+    np.testing.assert_allclose(mount[:3, 3], [0, 0.5, 1], atol=1e-12)
+    np.testing.assert_allclose(mount @ back, np.eye(4), atol=1e-12)
+
+
+def test_a_folder_is_read_in_natural_order_with_exif_orientation(tmp_path):
+    for index in (2, 10, 1):
+        Image.fromarray(picture(index)).save(tmp_path / f"frame_{index}.png")
+    turned = Image.fromarray(np.rot90(picture(11)))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned.save(tmp_path / "frame_11.png", exif=exif)
+    (tmp_path / "frame_12.png").write_bytes(b"no image")
+    (tmp_path / "notes.txt").write_text("x")
+    source = FolderSource(tmp_path, EVERYTHING)
+    frames = list(source.frames())
+    assert [frame.stamp_ns for frame in frames] == [i * PERIOD_NS for i in range(4)]
+    for frame, index in zip(frames, (1, 2, 10, 11), strict=True):
+        np.testing.assert_array_equal(frame.image, picture(index))
+    assert source.losses.frames == 1 and "frame_12.png" in source.losses.sentences[0]
+
+
+def test_names_that_are_times_are_the_stamps(tmp_path):
+    names = ["1305031102.175304", "1305031102.211214", "1305031102.243211"]
+    for index, name in enumerate(names):
+        Image.fromarray(picture(index)).save(tmp_path / f"{name}.png")
+    stamps = [frame.stamp_ns for frame in FolderSource(tmp_path, EVERYTHING).frames()]
+    assert stamps == [1305031102175304000, 1305031102211214000, 1305031102243211000]
+    span = Span(start_offset=0.03, duration=0.02)
+    assert len(list(FolderSource(tmp_path, span).frames())) == 1
+
+
+@pytest.fixture
+def video(tmp_path):
+    path = tmp_path / "clip.avi"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 20.0, (64, 48))
+    for index in range(30):
+        writer.write(picture(index)[..., ::-1])
+    writer.release()
+    return path
+
+
+def test_a_video_gives_every_frame_or_every_nth(video):
+    source = VideoSource(video, EVERYTHING)
+    frames = list(source.frames())
+    source.close()
+    assert source.expected == len(frames) == 30
+    assert [frame.stamp_ns for frame in frames] == [index * 50_000_000 for index in range(30)]
+    assert np.abs(frames[20].image.astype(int) - picture(20)).mean() < 4
+    thinned = VideoSource(video, Span(start_offset=0.5, duration=0.6, rate=7.0))
+    assert [frame.stamp_ns for frame in thinned.frames()] == [
+        round(index * 5e7) for index in (10, 13, 16, 19)
+    ]
+    assert thinned.losses.sentences == []
+
+
+def test_a_cut_video_is_read_up_to_the_cut_and_named(video):
+    data = video.read_bytes()
+    video.write_bytes(data[: int(len(data) * 0.6)])
+    try:
+        source = VideoSource(video, EVERYTHING)
+    except SourceError:
+        return  # some OpenCV builds refuse such a file, which is said too
+    assert 12 <= len(list(source.frames())) < 30
+    assert "damaged or cut off" in source.losses.sentences[0]
+
+
+def test_what_is_no_source_is_refused_in_one_line(tmp_path):
+    (tmp_path / "text.mp4").write_text("no video")
+    (tmp_path / "empty").mkdir()
+    for make, name in (
+        (FolderSource, "absent"),
+        (FolderSource, "empty"),
+        (VideoSource, "absent.mp4"),
+        (VideoSource, "text.mp4"),
+    ):
+        with pytest.raises(SourceError, match=name) as caught:
+            make(tmp_path / name, EVERYTHING)
+        assert "\n" not in str(caught.value)
