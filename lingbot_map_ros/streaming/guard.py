@@ -135,26 +135,22 @@ class Guard:
         change = None if view.log_depth is None else abs(view.log_depth - self.scene_log_depth)
         period = view.stamp_ns - self.last.stamp_ns
         return replace(
-            self.moved(view),
+            self.begin(view),
             translation=self.translation.add(translation),
             rotation=self.rotation.add(rotation),
             depth_change=self.depth_change.add(change),
             confidence=self.confidence.add(view.log_confidence),
             period=self.period.add(float(period) if period > 0 else None),
-            contrast=self.contrast.add(view.contrast),
         )
 
-    def moved(self, view: View) -> Guard:
-        """Return the guard that starts from this frame, without a judgement of how it got there."""
+    def begin(self, view: View) -> Guard:
+        """Return the guard that has seen a scale frame, whose step is not judged."""
         return replace(
             self,
             last=view,
             scene_log_depth=self.scene_log_depth if view.log_depth is None else view.log_depth,
+            contrast=self.contrast.add(view.contrast),
         )
-
-    def begin(self, view: View) -> Guard:
-        """Return the guard that has seen a scale frame, which has no step to judge."""
-        return replace(self.moved(view), contrast=self.contrast.add(view.contrast))
 
     def _elapsed(self, view: View, lost: int) -> float:
         if self.last is None or not self.period.values:

@@ -16,7 +16,7 @@ from lingbot_map_ros.streaming.keyframes import Intent, KeyframeRule
 from lingbot_map_ros.streaming.observation import Frame, Observation, observe
 from lingbot_map_ros.streaming.results import FrameResult
 from lingbot_map_ros.streaming.state import Pending, StreamState, Track
-from lingbot_map_ros.streaming.windows import Placement, reopen, start
+from lingbot_map_ros.streaming.windows import HandedOut, Placement, reopen, start
 
 logger = logging.getLogger(__name__)
 
@@ -62,17 +62,17 @@ class Stepper:
         anchoring = state.rejected >= self._config.lost_after and not state.pending
         # What is full must not depend on how the frame is meant: it may be rolled back later.
         full = state.kept >= self._limits.window_size and not state.pending
-        if anchoring or full or state.stale:
-            try:
-                state = self._reopen(state)
-            except AlignmentError as error:
-                return self._new_segment(state, frame, str(error))
+        window = state
         try:
-            return self._track(state, rule, frame)
+            if anchoring or full or state.stale:
+                window = self._reopen(state)
+            return self._track(window, rule, frame)
+        except AlignmentError as error:
+            return self._new_segment(state, frame, str(error))
         except _WithheldError as reason:
             if anchoring:
                 return self._new_segment(state, frame, str(reason))
-            return self._withhold(state, str(reason), showed=True)
+            return self._withhold(window, str(reason), showed=True)
 
     def _gather(self, state: StreamState, frame: Frame) -> tuple[StreamState, list[FrameResult]]:
         """Collect scale frames, and start a segment when there are enough."""
@@ -177,11 +177,17 @@ class Stepper:
 
     def _reopen(self, state: StreamState) -> StreamState:
         """Open the next window from the last keyframes; raises AlignmentError if that fails."""
-        last, placement = state.track.last, state.placement
-        if last is None or placement is None:
+        last, view = state.track.last, state.track.guard.last
+        if last is None or view is None:
             raise AlignmentError("no frame was handed out yet")
         self.emptied = True
-        reopened = reopen(self._model, state.keyframes, last, placement, self._limits.scale_frames)
+        reopened = reopen(
+            self._model,
+            state.keyframes,
+            HandedOut(last.frame, view.pose_odom),
+            _placement(state),
+            self._limits.scale_frames,
+        )
         logger.info(
             "window %d opens from %d keyframes, %.0f%% agree, fit within %.2g of the scene",
             state.window + 1,
@@ -199,8 +205,7 @@ class Stepper:
             placement=reopened.placement,
             quality=reopened.quality,
         )
-        guard = state.track.guard.moved(self._view(state, reopened.last))
-        return replace(state, track=replace(state.track, last=reopened.last, guard=guard))
+        return replace(state, track=replace(state.track, last=reopened.last))
 
     def _new_segment(
         self, state: StreamState, frame: Frame, reason: str

@@ -18,13 +18,15 @@ import torch
 from numpy.typing import NDArray
 
 from lingbot_map_ros.geometry.alignment import (
+    REJECTION_FLOOR,
+    REJECTION_SIGMAS,
     AlignmentError,
     AlignmentQuality,
     KeyframeView,
     Sim3,
     align_keyframes,
 )
-from lingbot_map_ros.geometry.poses import invert
+from lingbot_map_ros.geometry.poses import invert, rotation_angle
 from lingbot_map_ros.streaming.observation import Frame, Observation, observe
 
 if TYPE_CHECKING:
@@ -73,6 +75,14 @@ class Placement:
 
 
 @dataclass(frozen=True, eq=False)
+class HandedOut:
+    """The frame that was handed out last, and its pose in the odometry, which must not jump."""
+
+    frame: Frame
+    pose_odom: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
 class Reopened:
     """A window opened from the keyframes of another."""
 
@@ -93,7 +103,7 @@ def start(model: GCTStream, frames: Sequence[Frame]) -> list[Observation]:
 def reopen(
     model: GCTStream,
     keyframes: Sequence[Observation],
-    last: Observation,
+    last: HandedOut,
     placement: Placement,
     scale_frames: int,
 ) -> Reopened:
@@ -120,20 +130,36 @@ def reopen(
     ratio = map_from_window.scale / placement.scale
     if not 1 / MAX_SCALE < ratio < MAX_SCALE:
         raise AlignmentError(f"the unit of the new window is {ratio:.3g} times that of the old one")
-    again = _see_again(model, seen, last)
-    moved = Placement(map_from_window, placement.map_from_odom)
-    correction = moved.pose_map(again.pose) @ invert(placement.pose_odom(last.pose))
-    return Reopened(tuple(seen), again, Placement(map_from_window, correction), quality)
-
-
-def _see_again(model: GCTStream, seen: list[Observation], last: Observation) -> Observation:
     newest = seen[-1]
     if last.frame.index != newest.frame.index:
         prediction = model.step(last.frame.tensor[None], mode="skip", depth=True)
         newest = observe([last.frame], prediction)[0]
-    if not newest.valid:
-        raise AlignmentError("the new window has no finite pose for the newest frame")
-    return newest
+    moved = Placement(map_from_window, placement.map_from_odom)
+    anchor = newest.pose, last.pose_odom
+    if not newest.valid or _disagreement(moved, anchor, quality) > _tolerance(quality):
+        # The new window errs on this very frame: hang on to the newest that both agree on.
+        i = quality.inliers[-1]
+        anchor = seen[i].pose, placement.pose_odom(keyframes[i].pose)
+    raw, pose_odom = anchor
+    correction = moved.pose_map(raw) @ invert(pose_odom)
+    return Reopened(tuple(seen), newest, Placement(map_from_window, correction), quality)
+
+
+def _disagreement(
+    moved: Placement,
+    anchor: tuple[NDArray[np.float64], NDArray[np.float64]],
+    quality: AlignmentQuality,
+) -> float:
+    """Shift of the scene, as a fraction of its depth, between a frame's new and old pose."""
+    raw, pose_odom = anchor
+    old = moved.map_from_odom @ pose_odom
+    difference = invert(old) @ moved.pose_map(raw)
+    distance = float(np.linalg.norm(difference[:3, 3])) / quality.scene_depth
+    return distance + float(rotation_angle(difference))
+
+
+def _tolerance(quality: AlignmentQuality) -> float:
+    return max(REJECTION_SIGMAS * quality.relative_error, REJECTION_FLOOR)
 
 
 def _view(keyframe: Observation, placement: Placement) -> KeyframeView:
