@@ -1,0 +1,322 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""`replay` from end to end with a tiny model of random weights."""
+
+import csv
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from bag_factory import (
+    PERIOD_NS,
+    START_NS,
+    camera_messages,
+    cut,
+    image_message,
+    odometry_message,
+    picture,
+    static_transform_message,
+    storage_file,
+    write_messages,
+)
+from PIL import Image
+
+from lingbot_map_ros.mapping.scale import ScaleEstimator
+from lingbot_map_ros.replay import cli
+from lingbot_map_ros.replay.evaluation import read_tum
+from lingbot_map_ros.replay.options import SHARED, parse
+from lingbot_map_ros.ros.parameters import Parameters
+from lingbot_map_ros.streaming.image_files import preprocess_file
+from lingbot_map_ros.streaming.session import StreamingSession
+
+TINY = ["--checkpoint", "random:tiny"]
+COUNT = 12
+FILES = {
+    "trajectory.tum", "keyframes.tum", "map.ply", "timings.csv", "report.json",
+    "trajectory.png", "map.png", "depth.png",
+}  # fmt: skip
+
+
+def run(*arguments):
+    return cli.main([*map(str, arguments), *TINY])
+
+
+def report_of(folder):
+    return json.loads((folder / "report.json").read_text())
+
+
+def read_ply(path):
+    head, _, body = path.read_bytes().partition(b"end_header\n")
+    count = int(head.split(b"element vertex ")[1].split()[0])
+    assert len(body) == count * 15
+    return np.frombuffer(body, np.dtype([("xyz", "<f4", 3), ("rgb", "u1", 3)]))
+
+
+@pytest.fixture(scope="module")
+def bag(tmp_path_factory):
+    return write_messages(tmp_path_factory.mktemp("replay") / "bag", camera_messages(COUNT))
+
+
+def test_a_bag_becomes_trajectory_map_report_and_pictures(bag, tmp_path, capsys):
+    folder = tmp_path / "out"
+    assert run("--bag", bag, "--output", folder) == 0
+    assert {path.name for path in folder.iterdir()} == FILES
+    report = report_of(folder)
+    assert report["status"] == "complete" and report["exit_code"] == 0
+    assert set(report["files"]) == FILES
+    assert report["frames"]["processed"] == report["frames"]["expected"] == COUNT
+    assert report["calibration"] == "none"
+    poses = report["frames"]["poses"]
+    assert poses + report["frames"]["withheld"] == COUNT
+    stamps, positions = read_tum(folder / "trajectory.tum")
+    assert len(stamps) == poses
+    np.testing.assert_allclose(positions[0], 0, atol=1e-6)
+    assert stamps[0] == pytest.approx(START_NS * 1e-9, abs=1e-6)
+    points = read_ply(folder / "map.ply")
+    assert len(points) == report["map"]["points"] > 100
+    with (folder / "timings.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["stamp_ns"]) for row in rows] == [
+        START_NS + index * PERIOD_NS for index in range(COUNT)
+    ]
+    assert [int(row["results"]) for row in rows][:4] == [0, 0, 3, 1]
+    assert all(float(row["model_ms"]) > 0 for row in rows)
+    for name in ("trajectory.png", "map.png", "depth.png"):
+        with Image.open(folder / name) as image:
+            image.load()
+            assert min(image.size) > 150
+    shown = capsys.readouterr()
+    assert f"{COUNT} frames in" in shown.out and f"complete: {folder}" in shown.out
+    assert f"{COUNT}/{COUNT}" in shown.err and "frame/s" in shown.err
+
+
+def test_the_same_input_gives_the_same_files(bag, tmp_path):
+    for name in ("a", "b"):
+        assert run("--bag", bag, "--output", tmp_path / name) == 0
+    for name in ("trajectory.tum", "keyframes.tum", "map.ply"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_cut_bag_is_replayed_as_far_as_it_goes(tmp_path, capsys):
+    path = write_messages(tmp_path / "bag", camera_messages(20), "sqlite3")
+    cut(storage_file(path), 0.6)
+    before = storage_file(path).read_bytes()
+    assert run("--bag", path, "--output", tmp_path / "out") == 3
+    report = report_of(tmp_path / "out")
+    assert report["exit_code"] == 3 and report["status"] == "complete"
+    assert report["frames"]["processed"] >= 10
+    assert any("20 messages are readable" in text for text in report["damage"])
+    assert "damaged: " in capsys.readouterr().err
+    assert {item.name for item in path.iterdir()} == {"metadata.yaml", storage_file(path).name}
+    assert storage_file(path).read_bytes() == before
+
+
+def truth_messages(count):
+    """A camera that looks along x of its base and drives an arc, with odometry that knows."""
+    looking_ahead = (-0.5, 0.5, -0.5, 0.5)
+    yield (
+        "/tf_static",
+        START_NS,
+        static_transform_message("base_link", "camera", (0.2, 0, 0.5), looking_ahead),
+    )
+    for index, message in enumerate(camera_messages(count)):
+        if index % 2:
+            yield message
+            angle = 0.05 * (index // 2)
+            position = (3 * math.sin(angle), 3 - 3 * math.cos(angle), 0)
+            turn = (0, 0, math.sin(angle / 2), math.cos(angle / 2))
+            yield "/truth", message[1], odometry_message(message[1], position, turn)
+
+
+def test_ground_truth_from_a_topic_or_a_file_is_compared(tmp_path, capsys):
+    path = write_messages(tmp_path / "bag", truth_messages(COUNT))
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert run("--bag", path, "--output", first, "--ground-truth", "/truth") == 0
+    report = report_of(first)
+    assert set(report["files"]) == FILES | {"ground_truth.tum", "errors.png"}
+    evaluation = report["evaluation"]
+    assert evaluation["poses"] == report["frames"]["poses"]
+    assert 1.0 < evaluation["path_length"] < 2.0
+    assert evaluation["ate"]["se3"]["rmse"] >= evaluation["ate"]["sim3"]["rmse"] > 0
+    assert "ATE" in capsys.readouterr().out
+    _, positions = read_tum(first / "ground_truth.tum")
+    np.testing.assert_allclose(positions[0], [0.2, 0, 0.5], atol=1e-6)
+    truth = tmp_path / "truth.tum"
+    truth.write_bytes((first / "ground_truth.tum").read_bytes())
+    assert run("--bag", path, "--output", second, "--ground-truth", truth) == 0
+    assert report_of(second)["evaluation"] == evaluation
+
+
+def test_a_truth_that_cannot_be_compared_leaves_everything_else(bag, tmp_path, capsys):
+    truth = tmp_path / "truth.tum"
+    truth.write_text("1.0 0 0 0 0 0 0 1\n2.0 1 0 0 0 0 0 1\n3.0 1 1 0 0 0 0 1\n")
+    assert run("--bag", bag, "--output", tmp_path / "out", "--ground-truth", truth) == 4
+    assert set(report_of(tmp_path / "out")["files"]) == FILES
+    assert "not evaluated: evo: " in capsys.readouterr().err
+
+
+def test_odometry_gives_metres(tmp_path, monkeypatch):
+    """The way of the data; how well the scale is found is tested with the estimator itself."""
+    seen = []
+
+    def add(self, model_T, metric_T, stamp_ns):
+        seen.append((model_T, metric_T, stamp_ns))
+        self.scale, self.settled = 2.5, True
+
+    monkeypatch.setattr(ScaleEstimator, "add", add)
+    path = write_messages(tmp_path / "bag", truth_messages(COUNT))
+    plain, metric = tmp_path / "plain", tmp_path / "metric"
+    assert run("--bag", path, "--output", plain) == 0
+    assert not seen
+    assert run("--bag", path, "--output", metric, "--scale-source", "odometry") == 0
+    report = report_of(metric)
+    assert report["unit"] == "m" and report["scale"] == 2.5
+    assert len(seen) == report["frames"]["poses"]
+    np.testing.assert_allclose(seen[0][1][:3, 3], [0.2, 0, 0.5], atol=1e-6)
+    np.testing.assert_allclose(seen[0][1][:3, 2], [1, 0, 0], atol=1e-6)
+    _, small = read_tum(plain / "trajectory.tum")
+    _, large = read_tum(metric / "trajectory.tum")
+    np.testing.assert_allclose(large, 2.5 * small, atol=1e-5)
+    np.testing.assert_allclose(
+        np.sort(read_ply(metric / "map.ply")["xyz"], axis=0),
+        np.sort(2.5 * read_ply(plain / "map.ply")["xyz"], axis=0),
+        rtol=1e-4, atol=1e-4,
+    )  # fmt: skip
+
+
+def test_a_folder_and_a_video_are_replayed(tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    video = cv2.VideoWriter(
+        str(tmp_path / "clip.avi"), cv2.VideoWriter_fourcc(*"MJPG"), 10.0, (64, 48)
+    )
+    for index in range(6):
+        Image.fromarray(picture(index)).save(images / f"{index}.png")
+        video.write(picture(index)[..., ::-1])
+    video.release()
+    assert run("--images", images, "--output", tmp_path / "a") == 0
+    assert run("--video", tmp_path / "clip.avi", "--output", tmp_path / "b") == 0
+    for name in ("a", "b"):
+        report = report_of(tmp_path / name)
+        assert report["frames"]["processed"] == 6
+        assert report["calibration"] is None
+        assert report["trajectory"]["seconds"] == pytest.approx(0.5)
+
+
+def test_files_reach_the_network_exactly_as_the_contract_prepares_them(tmp_path, monkeypatch):
+    images = tmp_path / "images"
+    images.mkdir()
+    for index in range(4):
+        Image.fromarray(picture(index, 90, 160)).save(images / f"{index}.png")
+    inputs = []
+    original = StreamingSession._preprocess
+
+    def note(self, image):
+        inputs.append(original(self, image))
+        return inputs[-1]
+
+    monkeypatch.setattr(StreamingSession, "_preprocess", note)
+    assert run("--images", images, "--output", tmp_path / "out") == 0
+    assert len(inputs) == 4
+    for index, given in enumerate(inputs):
+        expected = preprocess_file(images / f"{index}.png", 112)
+        assert torch.equal(given.reshape(expected.shape).cpu(), expected)
+
+
+def test_images_of_another_size_are_left_out_and_named(tmp_path):
+    def messages():
+        for index in range(8):
+            stamp = START_NS + index * PERIOD_NS
+            size = (96, 64) if index == 5 else (48, 64)
+            yield "/image", stamp, image_message(index, stamp, picture(index, *size))
+
+    path = write_messages(tmp_path / "bag", messages())
+    assert run("--bag", path, "--output", tmp_path / "out") == 3
+    report = report_of(tmp_path / "out")
+    assert report["frames"]["processed"] == 7 and report["frames"]["left_out"] == 1
+    assert "size changed" in report["damage"][0]
+
+
+def test_too_short_a_recording_says_how_many_frames_a_stream_needs(tmp_path, capsys):
+    path = write_messages(tmp_path / "bag", camera_messages(2))
+    assert run("--bag", path, "--output", tmp_path / "out") == 1
+    shown = capsys.readouterr().err
+    assert "too few to start a stream, which takes 3" in shown
+    assert "no frame got a pose" in shown
+    assert report_of(tmp_path / "out")["frames"]["poses"] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_complete_files_for_what_was_done(tmp_path, number):
+    path = write_messages(tmp_path / "bag", camera_messages(400))
+    folder = tmp_path / "out"
+    command = [sys.executable, "-m", "lingbot_map_ros.replay.cli", "--bag", path, *TINY]
+    process = subprocess.Popen(
+        [*map(str, command), "--output", str(folder)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1,
+    )  # fmt: skip
+    shown = ""
+    while "/400" not in shown or " 0/400" in shown[-60:]:
+        shown += process.stderr.read(1)
+    time.sleep(0.5)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, err
+    report = report_of(folder)
+    assert report["status"] == "interrupted"
+    assert 0 < report["frames"]["processed"] < 400
+    assert len(read_tum(folder / "trajectory.tum")[0]) == report["frames"]["poses"] > 0
+    assert len(read_ply(folder / "map.ply")) == report["map"]["points"]
+    assert {item.name for item in folder.iterdir()} == FILES
+    assert "Traceback" not in err and "interrupted: " in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--bag", "absent", "--output", "out"], 1, "there is no bag at absent"),
+        (["--bag", "BAG", "--output", "BAG/out"], 1, "only read"),
+        (["--bag", "BAG", "--output", "out", "--topic", "/no"], 1, "image topics: /camera/image"),
+        (["--bag", "BAG", "--output", "out", "--ground-truth", "no.tum"], 1, "no.tum is no file"),
+        (["--bag", "BAG", "--output", "out", "--scale-source", "odometry"], 1, "--odom"),
+        (["--bag", "BAG", "--output", "out", "--checkpoint", "no.pt"], 1, "no.pt"),
+        (["--bag", "BAG", "--output", "out", "--image-size", "100"], 2, "multiple of 14"),
+        (["--images", "BAG", "--output", "out"], 1, "holds no image"),
+        (["--video", "BAG", "--output", "out"], 1, "no video"),
+    ],
+)
+def test_mistakes_are_one_line(bag, tmp_path, monkeypatch, capsys, arguments, code, text):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([str(a).replace("BAG", str(bag)) for a in arguments]) == code
+    shown = capsys.readouterr().err
+    (line,) = [line for line in shown.splitlines() if line.startswith("replay: ")]
+    assert text in line
+
+
+def test_settings_have_the_names_and_defaults_of_the_node():
+    options = parse(["--bag", "x", "--output", "y", "--ros-args", "-r", "a:=b"])
+    assert options.parameters == Parameters()
+    assert options.changed == {}
+    changed = parse(
+        ["--bag", "x", "--output", "y", "--keyframe-mode", "motion", "--keyframe-motion-px", "7.5",
+         "--no-use-camera-info", "--base-to-camera", "0", "0", "1", "0", "0", "0", "1",
+         "--rate", "5", "--start-offset", "1.5", "--duration", "3"]
+    )  # fmt: skip
+    assert changed.changed == {
+        "keyframe_mode": "motion",
+        "keyframe_motion_px": 7.5,
+        "use_camera_info": False,
+        "base_to_camera": (0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0),
+    }
+    assert (changed.span.start_offset, changed.span.duration, changed.span.rate) == (1.5, 3.0, 5.0)
+    assert set(SHARED) <= set(Parameters.__dataclass_fields__)
+    with pytest.raises(SystemExit) as caught:
+        parse(["--bag", "x", "--output", "y", "--keyframe-mode", "manual"])
+    assert caught.value.code == 2
