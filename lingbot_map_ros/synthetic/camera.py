@@ -97,7 +97,9 @@ def _invert_equidistant(image: Array, k: Array) -> Array:
         slope = 1 + np.tensordot(k * (2 * np.arange(4) + 3), even, 1)
         theta = theta - (value - radius) / slope
     if theta.max() >= math.radians(85):
-        raise InputError("the lens sees beyond 85 degrees from its axis; take a longer focal length")
+        raise InputError(
+            "the lens sees beyond 85 degrees from its axis; take a longer focal length"
+        )
     scale = np.where(radius > 1e-12, np.tan(theta) / np.maximum(radius, 1e-12), 1.0)
     even = theta[None] ** (2 * powers + 2)
     return _checked(

@@ -69,23 +69,24 @@ def cast(scene: Scene, poses: Tensor, rays: Tensor) -> tuple[Tensor, Tensor]:
     local = scene.affine[:, None, :, :, :3] @ poses[:, :, None, :3, :3]
     start = scene.affine[:, None, :, :, :3] @ poses[:, :, None, :3, 3:]
     start = start[..., 0] + scene.affine[:, None, :, :, 3]
-    u, v = (rays[:, None, :, None, k] for k in (0, 1))
+    u, v = (rays[:, None, None, :, k] for k in (0, 1))
 
     def components(first: int, last: int) -> tuple[list[Tensor], list[Tensor]]:
-        m, o = local[:, :, None, first:last], start[:, :, None, first:last]
+        """Origin and direction [B,F,P,R] along each unit axis."""
+        m, o = local[:, :, first:last, None], start[:, :, first:last, None]
         return (
             [o[..., i] for i in range(3)],
-            [m[..., i, 0] * u + m[..., i, 1] * v + m[..., i, 2] for i in range(3)],
+            [m[..., i, 0] * u + (m[..., i, 1] * v + m[..., i, 2]) for i in range(3)],
         )
 
-    shell = _slabs(*components(nb + nc + ns, nb + nc + ns + 1), axes=(0, 1, 2))[1][..., 0]
+    shell = _slabs(*components(nb + nc + ns, nb + nc + ns + 1), axes=(0, 1, 2))[1][:, :, 0]
     best, index = shell, torch.full_like(shell, nb + nc + ns, dtype=torch.int32)
     groups = ((_box, 0, nb), (_cylinder, nb, nb + nc), (_sphere, nb + nc, nb + nc + ns))
     for interval, first, last in groups:
         if last == first:
             continue
         near, far = interval(*components(first, last))
-        t, which = torch.where((near < far) & (near > 0), near, FAR).min(-1)
+        t, which = torch.where((near < far) & (near > 0), near, FAR).min(-2)
         index = torch.where(t < best, which.to(torch.int32) + first, index)
         best = torch.minimum(best, t)
     return best, index

@@ -9,6 +9,10 @@ which smooths edges and blurs motion; depth is exact, along the ray through the 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +28,10 @@ from .shading import shade
 SAMPLES = 2
 # Offset in pixels of each sample; the first entry is the pixel centre, for the depth.
 SHIFTS = ((0.0, 0.0), (-0.25, -0.25), (0.25, 0.25))
-TILE = 96
+TILE = 160
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def sample_times(stamps: NDArray[np.float64], shutter: float) -> NDArray[np.float64]:
@@ -50,29 +57,53 @@ def render_batch(
     return colour / SAMPLES, depth  # type: ignore[operator]
 
 
-def render_tiled(
-    scene: Scene, textures: TexturePyramid, poses: Tensor, camera: Camera
-) -> tuple[Tensor, Tensor]:
-    """Colour [H,W,3] and depth [H,W] of one frame of one world; ``poses`` [1+SAMPLES,4,4]."""
-    device = scene.half.device
-    height, width = camera.height, camera.width
-    grid = np.stack([camera.rays(shift) for shift in SHIFTS])
-    rays = torch.from_numpy(grid).to(device, torch.float32)
-    pixel = torch.full((1,), 1.0 / camera.intrinsics[0, 0], device=device)
-    colour = torch.empty(height, width, 3, device=device)
-    depth = torch.empty(height, width, device=device)
-    bounds = _bounding_spheres(scene, poses[0])
-    for top in range(0, height, TILE):
-        for left in range(0, width, TILE):
-            area = (slice(top, top + TILE), slice(left, left + TILE))
-            tile = rays[(slice(None), *area)]
-            visible = scene.keep(_may_see(bounds, tile[0].reshape(-1, 2)))
-            c, d = render_batch(
-                visible, textures, poses[None, None], tile.flatten(1, 2)[None], pixel
-            )
-            colour[area] = c.view(*tile.shape[1:3], 3)
-            depth[area] = d.view(tile.shape[1:3])
-    return colour, depth
+class FrameRenderer:
+    """Renders single frames of a world with one camera, tile by tile."""
+
+    def __init__(self, scene: Scene, textures: TexturePyramid, camera: Camera) -> None:
+        device = scene.half.device
+        self.scene, self.textures = scene, textures
+        grid = np.stack([camera.rays(shift) for shift in SHIFTS])
+        self.rays = torch.from_numpy(grid).to(device, torch.float32)
+        self.pixel = torch.full((1,), 1.0 / camera.intrinsics[0, 0], device=device)
+
+    def __call__(self, poses: Tensor) -> tuple[Tensor, Tensor]:
+        """Colour [H,W,3] and depth [H,W] from ``poses`` [1+SAMPLES,4,4]."""
+        _, height, width, _ = self.rays.shape
+        colour = self.rays.new_empty(height, width, 3)
+        depth = self.rays.new_empty(height, width)
+        bounds = _bounding_spheres(self.scene, poses[0])
+        for top in range(0, height, TILE):
+            for left in range(0, width, TILE):
+                area = (slice(top, top + TILE), slice(left, left + TILE))
+                tile = self.rays[:, area[0], area[1]]
+                visible = self.scene.keep(_may_see(bounds, tile[0].reshape(-1, 2)))
+                rays = tile.flatten(1, 2)[None]
+                c, d = render_batch(visible, self.textures, poses[None, None], rays, self.pixel)
+                colour[area] = c.view(*tile.shape[1:3], 3)
+                depth[area] = d.view(tile.shape[1:3])
+        return colour, depth
+
+
+def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Map without gradients over a thread a core, in order.
+
+    Each thread computes alone: many small operations split over threads that another process
+    pre-empts would wait for each other far longer than they run.
+    """
+
+    def call(item: Item) -> Result:
+        with torch.inference_mode():
+            return function(item)
+
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(
+            os.cpu_count(), "render", initializer=torch.set_num_threads, initargs=(1,)
+        ) as pool:
+            yield from pool.map(call, items)
+    finally:
+        torch.set_num_threads(threads)  # the setting of one thread is the default of later ones
 
 
 def _bounding_spheres(scene: Scene, pose: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from .imaging import Imaging, expose, sample_imaging
 from .layout import build_world
 from .mipmap import TexturePyramid
 from .raycast import Scene
-from .render import SHIFTS, render_batch, render_tiled, sample_times
+from .render import SHIFTS, FrameRenderer, in_threads, render_batch, sample_times
 from .textures import procedural_bank
 from .trajectory import KINDS, Path, plan_path
 from .world import World
@@ -131,18 +132,23 @@ def make_sequence(
     stamps = np.arange(num_frames) / fps
     poses = shot.path.poses(sample_times(stamps, shot.imaging.shutter))
     scene = Scene.stack([shot.world], device)
-    textures = _texture_pyramid(held_out, device)
-    generator = torch.Generator(device).manual_seed(seed)
+    textures = _procedural_pyramid(held_out, device)
+    frame = FrameRenderer(scene, textures, camera)
+    shutter_poses = torch.from_numpy(poses).to(device, torch.float32)
+    (first,) = in_threads(frame, [shutter_poses[0]])
+    reference = first[0].mean()[None]
+
+    def take(k: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        colour, z = frame(shutter_poses[k])
+        generator = torch.Generator(device).manual_seed(seed << 24 | k)
+        image = expose(colour[None, None], [shot.imaging], reference, k, generator)
+        rgb = (image[0, 0].permute(1, 2, 0) * 255).round().to(torch.uint8)
+        return rgb.cpu().numpy(), z.cpu().numpy()
+
     images = np.empty((num_frames, camera.height, camera.width, 3), np.uint8)
     depth = np.empty(images.shape[:3], np.float32)
-    reference = None
-    with torch.inference_mode():
-        for k, pose in enumerate(torch.from_numpy(poses).to(device, torch.float32)):
-            colour, z = render_tiled(scene, textures, pose, camera)
-            reference = colour.mean()[None] if reference is None else reference
-            image = expose(colour[None, None], [shot.imaging], reference, k, generator)
-            images[k] = (image[0, 0].permute(1, 2, 0) * 255).round().to(torch.uint8).cpu().numpy()
-            depth[k] = z.cpu().numpy()
+    for k, (image, z) in enumerate(in_threads(take, range(num_frames))):
+        images[k], depth[k] = image, z
     stamps_ns = np.rint(stamps * 1e9).astype(np.int64)
     return Sequence(images, depth, poses[:, 0], camera.intrinsics, stamps_ns, camera)
 
@@ -165,7 +171,7 @@ class ClipSampler:
     held_out:
         Draw from the held-out worlds, for validation.
     compiled:
-        Compile the ray-caster; by default on a GPU.
+        Compile the ray-caster of the GPU; on a CPU it draws tile by tile and is never compiled.
 
     Raises InputError for arguments out of range.
     """
@@ -184,15 +190,17 @@ class ClipSampler:
         *,
         fps: float = 10.0,
         held_out: bool = False,
-        compiled: bool | None = None,
+        compiled: bool = True,
     ) -> None:
         self.batch, self.frames, self.width, self.height = batch, frames, width, height
         self.device, self.seed, self.fps = torch.device(device), seed, fps
         self.difficulty, self.kinds, self.held_out = difficulty, kinds, held_out
-        self.photographs = 0 if textures is None else len(textures)
-        self.textures = _texture_pyramid(held_out, self.device, textures)
-        compiled = self.device.type == "cuda" if compiled is None else compiled
-        self._render = torch.compile(render_batch, dynamic=False) if compiled else render_batch
+        if textures is None:
+            self.photographs, self.textures = 0, _procedural_pyramid(held_out, self.device)
+        else:
+            self.photographs = len(textures)
+            self.textures = _with_photographs(textures, held_out, self.device)
+        self._batched = torch.compile(render_batch, dynamic=False) if compiled else render_batch
         self._pool = ThreadPoolExecutor(1, "clip-planner")
         self._count = 0
         self._next: Future[list[Shot]] = self._plan_next()
@@ -208,30 +216,18 @@ class ClipSampler:
         cameras = [pinhole(self.width, self.height, shot.fov) for shot in shots]
         stamps = np.arange(self.frames) / self.fps
         poses = np.stack([s.path.poses(sample_times(stamps, s.imaging.shutter)) for s in shots])
-        rays = np.stack([[c.rays(shift) for shift in SHIFTS] for c in cameras])
         intrinsics = self._upload(np.stack([c.intrinsics for c in cameras]))
-        scene = Scene.stack([shot.world for shot in shots], self.device)
         pose = self._upload(poses)
-        generator = torch.Generator(self.device).manual_seed(hash((self.seed, number)) % 2**62)
+        generator = torch.Generator(self.device)
+        generator.manual_seed(int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0]))
         with torch.no_grad():
-            colour, depth = self._render(
-                scene,
-                self.textures,
-                pose,
-                self._upload(rays).flatten(2, 3),
-                1.0 / intrinsics[:, 0, 0],
+            colour, depth = (self._on_cpu if self.device.type == "cpu" else self._at_once)(
+                shots, cameras, pose
             )
-            colour = colour.unflatten(2, (self.height, self.width))
-            imaging = [shot.imaging for shot in shots]
             reference = colour[:, 0].mean((1, 2, 3))
-            images = expose(colour, imaging, reference, 0, generator)
-        depth = depth.unflatten(2, (self.height, self.width))
-        return {
-            "images": images,
-            "depth": depth,
-            "poses": pose[:, :, 0],
-            "intrinsics": intrinsics,
-        }
+            images = expose(colour, [s.imaging for s in shots], reference, 0, generator)
+        poses_out = pose[:, :, 0]
+        return {"images": images, "depth": depth, "poses": poses_out, "intrinsics": intrinsics}
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         while True:
@@ -250,21 +246,41 @@ class ClipSampler:
         for k in range(self.batch):
             rng = np.random.default_rng([_CLIP, int(self.held_out), self.seed, number, k])
             kind = self.kinds[rng.integers(len(self.kinds))]
-            shots.append(
-                plan_shot(rng, self.frames, kind, difficulty, self.fps, self.photographs)
-            )
+            shots.append(plan_shot(rng, self.frames, kind, difficulty, self.fps, self.photographs))
         return shots
+
+    def _at_once(
+        self, shots: list[Shot], cameras: list[Camera], poses: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        rays = self._upload(np.stack([[c.rays(shift) for shift in SHIFTS] for c in cameras]))
+        pixel = self._upload(np.array([1.0 / c.intrinsics[0, 0] for c in cameras]))
+        scene = Scene.stack([shot.world for shot in shots], self.device)
+        colour, depth = self._batched(scene, self.textures, poses, rays.flatten(2, 3), pixel)
+        size = (self.height, self.width)
+        return colour.unflatten(2, size), depth.unflatten(2, size)
+
+    def _on_cpu(
+        self, shots: list[Shot], cameras: list[Camera], poses: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        scenes = (Scene.stack([shot.world], self.device) for shot in shots)
+        frames = [FrameRenderer(s, self.textures, c) for s, c in zip(scenes, cameras)]
+        jobs = [(frame, pose) for frame, clip in zip(frames, poses) for pose in clip]
+        drawn = list(in_threads(lambda job: job[0](job[1]), jobs))
+        colour, depth = (torch.stack([d[i] for d in drawn]).clone() for i in (0, 1))
+        size = (self.batch, self.frames)
+        return colour.unflatten(0, size), depth.unflatten(0, size)
 
     def _upload(self, array: NDArray[np.float64]) -> Tensor:
         return torch.from_numpy(array).to(self.device, torch.float32)
 
 
-def _texture_pyramid(
-    held_out: bool, device: torch.device, photographs: Tensor | None = None
-) -> TexturePyramid:
+@lru_cache(maxsize=4)
+def _procedural_pyramid(held_out: bool, device: torch.device) -> TexturePyramid:
+    return TexturePyramid(torch.tensor(procedural_bank(int(held_out), TEXTURES)), device)
+
+
+def _with_photographs(photographs: Tensor, held_out: bool, device: torch.device) -> TexturePyramid:
+    if photographs.is_floating_point():
+        photographs = (photographs * 255).round().clamp(0, 255).to(torch.uint8)
     bank = torch.tensor(procedural_bank(int(held_out), TEXTURES))
-    if photographs is not None:
-        if photographs.is_floating_point():
-            photographs = (photographs * 255).round().clamp(0, 255).to(torch.uint8)
-        bank = torch.cat([bank, photographs.cpu()])
-    return TexturePyramid(bank, device)
+    return TexturePyramid(torch.cat([bank, photographs.cpu()]), device)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -34,85 +34,80 @@ def shade(
     arguments are those and the results of ``cast``.
     """
     nb, nc, ns = scene.counts
-    rotation, eye = poses[:, :, None, :3, :3], poses[:, :, None, :3, 3]
-    u, v = rays[:, None, :, None, 0], rays[:, None, :, None, 1]
-    ray = rotation[..., 0] * u + rotation[..., 1] * v + rotation[..., 2]
-    point = eye + depth[..., None] * ray
+    u, v = rays[:, None, :, 0], rays[:, None, :, 1]
+    turn, eye = poses[:, :, None, :3, :3], poses[:, :, None, :3, 3]
+    ray = [turn[..., i, 0] * u + (turn[..., i, 1] * v + turn[..., i, 2]) for i in range(3)]
+    point = [eye[..., i] + depth * ray[i] for i in range(3)]
 
-    row = index + _first_row(scene.affine.shape[:2], index)
-    shape = torch.cat([scene.affine.flatten(2), scene.half], -1)
-    shape = _rows(shape, row)
-    axes = shape[..., :12].unflatten(-1, (3, 4))
-    unit = (axes[..., :3] * point[..., None, :]).sum(-1) + axes[..., 3]
+    worlds = torch.arange(len(scene.half), device=index.device, dtype=torch.int32)
+    row = index + (scene.half.shape[1] * worlds)[:, None, None]
+    shape = _columns(torch.cat([scene.affine.flatten(2), scene.half], -1), row)
+    axes = [shape[4 * i : 4 * i + 3] for i in range(3)]
+    unit = [_dot(axes[i], point) + shape[4 * i + 3] for i in range(3)]
 
     flat = (index < nb) | (index == nb + nc + ns)
-    round_ = ~flat & (index < nb + nc)
-    cap = unit[..., 2].abs() > 0.9999
-    ax, ay, az = unit.abs().unbind(-1)
-    az = torch.where(round_, torch.where(cap, 2.0, 0.0), az)
+    tube = ~flat & (index < nb + nc)
+    cap = tube & (unit[2].abs() > 0.9999)
+    ax, ay, az = (c.abs() for c in unit)
+    az = torch.where(tube, torch.where(cap, 2.0, 0.0), az)
     on_z = (az >= ax) & (az >= ay)
     on_x = ~on_z & (ax >= ay)
     on_y = ~on_z & ~on_x
 
-    # Normal in unit coordinates, then in the world: rows of the affine map are the dual axes.
-    x, y, z = unit.unbind(-1)
-    x = torch.where(flat, on_x * x, torch.where(round_ & cap, 0.0, x))
-    y = torch.where(flat, on_y * y, torch.where(round_ & cap, 0.0, y))
-    z = torch.where(flat | round_, on_z * z, z)
-    normal = x[..., None] * axes[..., 0, :3] + y[..., None] * axes[..., 1, :3]
-    normal = _unit(normal + z[..., None] * axes[..., 2, :3])
-    facing = (normal * ray).sum(-1, keepdim=True)
-    normal = torch.where(facing > 0, -normal, normal)
-    length = ray.square().sum(-1).sqrt()
-    slant = (facing[..., 0].abs() / length).clamp(min=0.04)
+    # The normal in unit coordinates, then in the world: rows of the affine map are the dual axes.
+    side = [
+        torch.where(flat, on_x * unit[0], torch.where(cap, 0.0, unit[0])),
+        torch.where(flat, on_y * unit[1], torch.where(cap, 0.0, unit[1])),
+        torch.where(flat | tube, on_z * unit[2], unit[2]),
+    ]
+    normal = [sum(side[j] * axes[j][i] for j in range(3)) for i in range(3)]
+    facing = _dot(normal, ray)  # type: ignore[arg-type]
+    away = -torch.sign(facing) * _dot(normal, normal).clamp(min=1e-20).rsqrt()  # type: ignore
+    normal = [c * away for c in normal]
+    length = _dot(ray, ray).sqrt()
+    slant = ((facing * away).abs() / length).clamp(min=0.04)
 
-    face = torch.where(on_z, torch.where(unit[..., 2] > 0, 1, 2), 0)
-    look = _rows(scene.surfaces.flatten(1, 2), (row * w.FACES + face).to(torch.int32))
-    mx, my, mz = (unit * shape[..., 12:] + look[..., w.OFFSET]).unbind(-1)
+    face = torch.where(on_z, torch.where(unit[2] > 0, 1, 2), 0).to(torch.int32)
+    look = _columns(scene.surfaces.flatten(1, 2), row * w.FACES + face)
+    mx, my, mz = (unit[i] * shape[12 + i] + look[w.OFFSET.start + i] for i in range(3))
     right = torch.where(on_x, my, mx)
     down = torch.where(on_z, my, -mz)
 
     # A slanted pixel covers a long strip; the geometric mean of its sides keeps floors crisp.
-    spread = pixel[:, None, None] * depth * length / slant.sqrt()
+    level = (pixel[:, None, None] * depth * length * slant.rsqrt() * SIZE).log2()
 
-    def level(frequency: Tensor) -> Tensor:
-        return (spread * frequency * SIZE).log2()
+    def layer(which: int, frequency: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        tiles = look[frequency]
+        return look[which].int(), right * tiles, down * tiles, level + tiles.log2()
 
-    f = look[..., w.BASE_FREQUENCY]
-    base = textures.colour(look[..., w.BASE].int(), right * f, down * f, level(f))
-    f = look[..., w.DETAIL_FREQUENCY]
-    detail = textures.brightness(look[..., w.DETAIL].int(), right * f, down * f, level(f))
-    f = look[..., w.MACRO_FREQUENCY]
-    macro = textures.brightness(look[..., w.MACRO].int(), right * f, down * f, level(f))
-    layers = 1.0 + look[..., w.DETAIL_CONTRAST] * (detail / 128.0 - 1.0)
-    layers = layers * (1.0 + look[..., w.MACRO_CONTRAST] * (macro / 128.0 - 1.0))
-    light = _light(scene, point, normal) * (layers[..., None] / 255.0) * look[..., w.TINT]
-    return torch.stack(base, -1) * light
+    base = textures.colour(*layer(w.BASE, w.BASE_FREQUENCY))
+    detail = textures.brightness(*layer(w.DETAIL, w.DETAIL_FREQUENCY))
+    macro = textures.brightness(*layer(w.MACRO, w.MACRO_FREQUENCY))
+    layers = 1.0 + look[w.DETAIL_CONTRAST] * (detail / 128.0 - 1.0)
+    layers = layers * (1.0 + look[w.MACRO_CONTRAST] * (macro / 128.0 - 1.0)) / 255.0
+    light = _light(scene, point, normal)  # type: ignore[arg-type]
+    return torch.stack([base[i] * light[i] * layers * look[w.TINT.start + i] for i in range(3)], -1)
 
 
-def _light(scene: Scene, point: Tensor, normal: Tensor) -> Tensor:
-    """Light on a surface in display values [B,F,R,3]."""
-    sky = 0.75 + 0.25 * normal[..., 2:]
-    total = scene.ambient[:, None, None] * sky
-    for lamp in scene.lights.unbind(1):
-        way = lamp[:, None, None, :3] - point
-        distance2 = way.square().sum(-1, keepdim=True)
-        cosine = (way * normal).sum(-1, keepdim=True) * distance2.rsqrt()
-        cosine = ((cosine + WRAP) / (1 + WRAP)).clamp(min=0.0)
-        total = total + cosine / (1 + distance2 / LAMP_REACH**2) * lamp[:, None, None, 3:]
-    return total.clamp(min=1e-4).pow(1 / GAMMA)
+def _light(scene: Scene, point: list[Tensor], normal: list[Tensor]) -> list[Tensor]:
+    """Light on a surface, in display values for each colour."""
+    ambient = scene.ambient[:, None, None]
+    sky = 0.75 + 0.25 * normal[2]
+    total = [ambient[..., i] * sky for i in range(3)]
+    for lamp in scene.lights[:, :, None, None].unbind(1):
+        way = [lamp[..., i] - point[i] for i in range(3)]
+        distance2 = _dot(way, way)
+        cosine = _dot(way, normal) * distance2.rsqrt()
+        falloff = (cosine + WRAP).clamp(min=0.0) / (1 + distance2 / LAMP_REACH**2)
+        total = [total[i] + falloff * (lamp[..., 3 + i] / (1 + WRAP)) for i in range(3)]
+    return [c.clamp(min=1e-4).pow(1 / GAMMA) for c in total]
 
 
-def _unit(vector: Tensor) -> Tensor:
-    return vector * vector.square().sum(-1, keepdim=True).clamp(min=1e-20).rsqrt()
+def _dot(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
-def _first_row(shape: torch.Size, index: Tensor) -> Tensor:
-    worlds = torch.arange(shape[0], device=index.device, dtype=torch.int32)
-    return (worlds * math.prod(shape[1:]))[:, None, None]
-
-
-def _rows(table: Tensor, row: Tensor) -> Tensor:
-    """Rows [...,C] of a table [B,N,C] by flat index."""
-    flat = table.flatten(0, 1).index_select(0, row.reshape(-1))
-    return flat.view(*row.shape, table.shape[-1])
+def _columns(table: Tensor, row: Tensor) -> Sequence[Tensor]:
+    """The columns [...] of the rows [...] of a table [B,N,C], by flat index."""
+    columns = table.flatten(0, 1).T.contiguous()
+    return columns.index_select(1, row.reshape(-1)).view(-1, *row.shape).unbind(0)
