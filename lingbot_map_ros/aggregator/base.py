@@ -131,8 +131,8 @@ class AggregatorBase(nn.Module):
         """Map images ``[N, 3, H, W]`` in [0, 1] to patch tokens ``[N, patches, dim]``."""
         if images.ndim != 4 or images.shape[1] != 3 or not images.is_floating_point():
             raise InputError(
-                "images must be a floating-point tensor [frames, 3, H, W] with values in [0, 1], got "
-                f"{images.dtype} {list(images.shape)}"
+                "images must be a floating-point tensor [frames, 3, H, W] with values in [0, 1], "
+                f"got {images.dtype} {list(images.shape)}"
             )
         return self.patch_embed((images - self.image_mean) / self.image_std)
 
@@ -143,7 +143,7 @@ class AggregatorBase(nn.Module):
     def global_rope(
         self, grid: tuple[int, int], times: Tensor, device: torch.device
     ) -> RotaryTable | None:
-        """Rotary table of the global blocks for frames with temporal positions ``times [frames]``."""
+        """Rotary table of the global blocks for frames at times ``times [frames]``."""
         if self.disable_global_rope:
             return None
         if self.enable_3d_rope:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lingbot_map_ros.aggregator.base import AggregatorBase, ViTConfig
 from lingbot_map_ros.errors import CacheError, InputError
@@ -121,7 +121,7 @@ disable_global_rope
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of the matrix products."""
-        return self.global_blocks[0].attn.qkv.weight.dtype
+        return next(m.weight.dtype for m in self.modules() if isinstance(m, nn.Linear))
 
     @property
     def num_frames(self) -> int:
@@ -263,8 +263,8 @@ disable_global_rope
         """Tokens ``[1, S, P, dim]`` of images or tokenised features, and their patch grid."""
         if x.ndim not in (4, 5) or x.shape[0] != 1:
             raise InputError(
-                "expected images [1, frames, 3, H, W] or tokens [1, tokens, heads, head_dim] of one "
-                f"stream, got {list(x.shape)}; run one model a stream"
+                "expected images [1, frames, 3, H, W] or tokens [1, tokens, heads, head_dim] of "
+                f"one stream, got {list(x.shape)}; run one model a stream"
             )
         if x.ndim == 5:
             images = x[0].to(self.device)

@@ -145,7 +145,8 @@ class DPTHead(nn.Module):
 
     @staticmethod
     def _add_positions(x: Tensor, aspect: float) -> Tensor:
-        return x + positional_map(*x.shape[-2:], x.shape[1], aspect, x)
+        channels, height, width = x.shape[1:]
+        return x + positional_map(height, width, channels, aspect, x)
 
 
 def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:

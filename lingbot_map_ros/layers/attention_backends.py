@@ -56,7 +56,13 @@ class FlashInferBackend:
     """FlashInfer's paged prefill kernel (``fa2`` or ``fa3``), planned once for all blocks."""
 
     def __init__(
-        self, *, num_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device, kernel: str
+        self,
+        *,
+        num_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        kernel: str,
     ) -> None:
         import flashinfer
 
@@ -117,8 +123,8 @@ def select_backend(
 ) -> AttentionBackend:
     """Build the back end ``name`` (``auto``, ``flashinfer`` or ``sdpa``), logging the reason.
 
-    Raises ``ConfigurationError`` for an unknown name and ``BackendUnavailableError`` when FlashInfer
-    was asked for and cannot run.
+    Raises ``ConfigurationError`` for an unknown name and ``BackendUnavailableError`` when
+    FlashInfer was asked for and cannot run.
     """
     if name not in BACKENDS:
         raise ConfigurationError(f"attention back end '{name}' is none of {', '.join(BACKENDS)}")

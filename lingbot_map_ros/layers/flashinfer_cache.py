@@ -281,7 +281,9 @@ class FlashInferKVCacheManager:
 
     def _check_block(self, block_idx: int) -> int:
         if not 0 <= block_idx < self.num_blocks:
-            raise CacheError(f"block {block_idx} is not one of the cache's {self.num_blocks} blocks")
+            raise CacheError(
+                f"block {block_idx} is not one of the cache's {self.num_blocks} blocks"
+            )
         return block_idx
 
     def _check_policy(self, scale_frames: int | None, sliding_window: int | None) -> None:

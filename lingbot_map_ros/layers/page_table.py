@@ -3,7 +3,7 @@
 """Which page holds which frame: the policy of the paged key/value cache, without tensors.
 
 A table is an immutable value. Every operation returns a new one, so a transaction is kept by
-remembering the old value, and all blocks of a network that did the same operations share one object.
+remembering the old value, and all blocks that did the same operations share one object.
 
 Two pools share one numbering. Patch pages come first, one a frame, and are recycled when the frame
 leaves the window. Special pages lie behind them: the special tokens of all kept frames, packed
@@ -22,8 +22,8 @@ from lingbot_map_ros.errors import CacheFullError, ConfigurationError, RollbackE
 class PageLayout:
     """Sizes of the pools.
 
-    ``max_frames`` bounds the frames whose special tokens are kept, ``pending_frames`` those that may
-    stand beyond the window while their eviction is deferred.
+    ``max_frames`` bounds the frames whose special tokens are kept, ``pending_frames`` those that
+    may stand beyond the window while their eviction is deferred.
     """
 
     tokens_per_frame: int
@@ -51,7 +51,7 @@ class PageLayout:
 
     @property
     def page_size(self) -> int:
-        """Rows of a page: exactly the patches of a frame, so that no padding row can act as a key."""
+        """Rows of a page: the patches of a frame, so that no padding row can act as a key."""
         return self.tokens_per_frame - self.num_special
 
     @property
@@ -101,8 +101,8 @@ class PageTable:
         layout = self.layout
         if self.num_frames >= layout.max_frames:
             raise CacheFullError(
-                f"the special-token pool holds its {layout.max_frames} frames; reset the cache, open "
-                "a new window, keep fewer keyframes, or build the cache with a larger "
+                f"the special-token pool holds its {layout.max_frames} frames; reset the cache, "
+                "open a new window, keep fewer keyframes, or build the cache with a larger "
                 "max_total_frames"
             )
         if not self.free:

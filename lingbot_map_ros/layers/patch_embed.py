@@ -16,7 +16,7 @@ class PatchEmbed(nn.Module):
         self.proj = nn.Conv2d(3, dim, kernel_size=patch_size, stride=patch_size)
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Patch rows and columns of an image; ``InputError`` unless both sides are whole patches."""
+        """Patch rows and columns of an image; ``InputError`` for partial patches."""
         size = self.patch_size
         if height < size or width < size or height % size or width % size:
             raise InputError(

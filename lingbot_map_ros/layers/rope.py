@@ -25,7 +25,7 @@ class RotaryTable(NamedTuple):
 
 
 def rotate(x: Tensor, table: RotaryTable) -> Tensor:
-    """Rotate the feature pairs of ``x [B, heads, N, head_dim]``; returns float32 for float32 tables."""
+    """Rotate the feature pairs of ``x [B, heads, N, head_dim]`` in float32."""
     if table.interleaved:
         even, odd = x[..., 0::2], x[..., 1::2]
         partner = torch.stack((-odd, even), dim=-1).flatten(-2)
@@ -45,7 +45,7 @@ def rope_2d(positions: Tensor, head_dim: int, base: float = 100.0) -> RotaryTabl
 
 
 def rope_3d(positions: Tensor, split: tuple[int, int, int], theta: float = 10000.0) -> RotaryTable:
-    """Table for ``positions [..., N, 3]`` (time, row, column); ``split`` gives each axis's features."""
+    """Table for ``positions [..., N, 3]`` (time, row, column); ``split``: features of each axis."""
     parts = []
     for axis, features in enumerate(split):
         exponent = torch.arange(0, features, 2, dtype=torch.float64, device=positions.device)

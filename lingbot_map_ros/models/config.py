@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes of the network and the streaming defaults that it was trained with."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from lingbot_map_ros.aggregator.base import ViTConfig
@@ -23,7 +23,7 @@ class GCTConfig:
     num_heads: int = 16
     mlp_ratio: float = 4.0
     patch_size: int = 14
-    vit: ViTConfig | None = ViTConfig()
+    vit: ViTConfig | None = field(default_factory=ViTConfig)
     selected_layers: tuple[int, ...] = (4, 11, 17, 23)
     enable_3d_rope: bool = True
     disable_global_rope: bool = False
@@ -94,17 +94,19 @@ PRESETS = {
     "vitl": GCTConfig(),
     "small": GCTConfig(
         embed_dim=384,
-        depth=5,
+        depth=6,
         num_heads=6,
-        vit=ViTConfig(depth=9, num_heads=6),
-        selected_layers=(0, 1, 3, 4),
+        vit=ViTConfig(depth=7, num_heads=6),
+        selected_layers=(1, 3, 4, 5),
         camera_trunk_depth=1,
         camera_num_heads=6,
         depth_features=64,
-        depth_channels=(48, 96, 192, 384),
-        image_size=196,
+        depth_channels=(48, 96, 192, 192),
+        image_size=210,
+        image_height=126,
         num_scale_frames=4,
         sliding_window=16,
+        max_keyframes=256,
     ),
     "tiny": GCTConfig(
         embed_dim=128,

@@ -1,293 +1,112 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""The whole network as a stream whose every call is a transaction."""
+"""The whole network, with the published call signatures on top of the streaming core."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lingbot_map_ros.aggregator.stream import AggregatorStream, FrameMode
-from lingbot_map_ros.errors import (
-    CacheError,
-    CacheFullError,
-    ConfigurationError,
-    InputError,
-    RollbackError,
-)
-from lingbot_map_ros.heads.camera_cache import CameraCache
-from lingbot_map_ros.heads.camera_head import CameraHead
-from lingbot_map_ros.heads.dpt_head import DPTHead
-from lingbot_map_ros.models.config import GCTConfig
+from lingbot_map_ros.aggregator.stream import FrameMode
+from lingbot_map_ros.errors import InputError
 from lingbot_map_ros.models.prediction import Prediction
-from lingbot_map_ros.models.reference_calls import ReferenceCalls
+from lingbot_map_ros.models.stream_core import StreamCore
+
+__all__ = ["GCTStream", "Prediction"]
 
 
-def use_sdpa_of(attention_backend: str) -> bool | None:
-    """Aggregator's ``use_sdpa`` for a back end's name; ``ConfigurationError`` for an unknown one."""
-    choices = {"auto": None, "flashinfer": False, "sdpa": True}
-    if attention_backend not in choices:
-        raise ConfigurationError(
-            f"attention_backend '{attention_backend}' is none of {', '.join(choices)}"
-        )
-    return choices[attention_backend]
+class GCTStream(StreamCore):
+    """Streaming reconstruction network; the published calls carry a batch axis of one."""
 
-
-class GCTStream(ReferenceCalls, nn.Module):
-    """Streaming reconstruction: aggregator, camera head and depth head.
-
-    Parameters
-    ----------
-    config
-        Sizes and streaming defaults.
-    attention_backend
-        ``auto``, ``flashinfer`` or ``sdpa``.
-    pending_limit
-        Frames that may wait for commit or rollback at a time.
-    cache_dtype
-        Of the cached keys and values; the compute dtype by default.
-    fa3
-        FlashInfer's Hopper kernel instead of FA2.
-    """
-
-    def __init__(
-        self,
-        config: GCTConfig,
-        *,
-        attention_backend: str = "auto",
-        pending_limit: int = 16,
-        cache_dtype: torch.dtype | None = None,
-        fa3: bool = False,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        super().__init__()
-        if pending_limit < 1:
-            raise ConfigurationError(f"pending_limit={pending_limit} must be at least 1")
-        self.config = config
-        self.pending_limit = pending_limit
-        self.capacity = config.max_keyframes + pending_limit
-        self.aggregator = AggregatorStream(
-            depth=config.depth,
-            num_heads=config.num_heads,
-            head_dim=config.head_dim,
-            use_sdpa=use_sdpa_of(attention_backend),
-            device=device,
-            dtype=dtype,
-            mlp_ratio=config.mlp_ratio,
-            patch_size=config.patch_size,
-            vit=config.vit,
-            selected_layers=config.selected_layers,
-            enable_3d_rope=config.enable_3d_rope,
-            disable_global_rope=config.disable_global_rope,
-            scale_frames=config.num_scale_frames,
-            sliding_window=config.sliding_window,
-            max_total_frames=self.capacity + 1,  # A frame that will be skipped stands there too.
-            pending_frames=pending_limit,
-            fa3=fa3,
-            cache_dtype=cache_dtype,
-        )
-        self.camera_head = CameraHead(
-            2 * config.embed_dim,
-            config.camera_num_heads,
-            trunk_depth=config.camera_trunk_depth,
-            num_iterations=config.camera_iterations,
-            mlp_ratio=config.mlp_ratio,
-            enable_3d_rope=config.enable_camera_3d_rope,
-            rope_theta=config.camera_rope_theta,
-        )
-        self.depth_head = DPTHead(
-            2 * config.embed_dim,
-            features=config.depth_features,
-            channels=config.depth_channels,
-            patch_size=config.patch_size,
-            num_special=self.aggregator.num_special,
-        )
-        self._pending = 0
-        self._scale_frames = 0
-        self.eval()
-        self.place(torch.device(device), dtype)
-
-    def place(self, device: torch.device, dtype: torch.dtype) -> "GCTStream":
-        """Move to ``device`` with the trunk's matrix products in ``dtype``; heads stay float32.
-
-        Drops all caches. Raises ``BackendUnavailableError`` when the back end cannot run there.
-        """
-        self.aggregator.place(device, dtype)
-        self.camera_head.cache = None
-        if device.type != "meta":
-            self.to(device)
-        self._pending = self._scale_frames = 0
-        return self
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.aggregator.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of the trunk's matrix products."""
-        return self.aggregator.dtype
-
-    @property
-    def num_frames(self) -> int:
-        """Kept frames of the stream, pending ones included."""
-        return self.aggregator.num_frames
-
-    @property
-    def num_pending(self) -> int:
-        """Frames that wait for ``commit`` or ``rollback``."""
-        return self._pending
-
-    def allocate(self, height: int, width: int) -> CameraCache:
-        """Take the caches for images ``height x width`` now rather than in the first call.
-
-        Returns the camera head's. Raises ``InputError`` for a size that is no multiple of the patch
-        or differs from that of the running stream.
-        """
-        rows, columns = self.aggregator.patch_embed.grid(height, width)
-        self.aggregator.allocate(self.aggregator.num_special + rows * columns)
-        return self.camera_head.allocate(self.capacity + 1, self.device)
-
-    def memory_bytes(self) -> dict[str, int]:
-        """Bytes taken by weights and allocated caches."""
-        cache, camera = self.aggregator.kv_cache, self.camera_head.cache
-        return {
-            "weights": sum(p.numel() * p.element_size() for p in self.parameters()),
-            "kv_cache": cache.nbytes if cache is not None else 0,
-            "camera_cache": camera.nbytes if camera is not None else 0,
-        }
-
-    def reset(self) -> None:
-        """Start a new stream; the caches stay allocated."""
-        self.aggregator.reset()
-        if self.camera_head.cache is not None:
-            self.camera_head.cache.reset()
-        self._pending = self._scale_frames = 0
-
-    @torch.no_grad()
-    def step(
+    def forward(
         self,
         images: Tensor,
-        mode: FrameMode = "keyframe",
-        *,
-        depth: bool = True,
-        num_scale_frames: int | None = None,
-        camera_block: int | None = None,
-    ) -> Prediction:
-        """Process the next frames of the stream.
+        num_frame_for_scale: int | None = None,
+        num_frame_per_block: int = 1,
+        causal_inference: bool = True,
+    ) -> dict[str, Any]:
+        """Process the next call of the stream.
 
         Parameters
         ----------
         images
-            ``[S, 3, H, W]`` in [0, 1]. The first call after ``reset`` holds the scale frames, which
-            see each other; every later call holds one frame.
-        mode
-            ``keyframe``, ``skip`` or ``pending`` (see ``AggregatorStream.forward``); the scale frames
-            are always keyframes.
-        depth
-            Whether to run the depth head.
-        num_scale_frames
-            Frames that count as scale frames; those of the first call by default.
-        camera_block
-            Frames of a block of the camera head's causal mask, for a first call whose poses shall
-            not enter the camera cache.
+            ``[1, S, 3, H, W]`` in [0, 1].
+        num_frame_for_scale
+            Scale frames of the sequence, the same in every call; by default those of the first.
+        num_frame_per_block
+            ``S`` in the first call, 1 afterwards.
+        causal_inference
+            False: a first call's camera poses come from a block-causal mask and the camera head
+            keeps nothing. The aggregator's cache is filled either way.
+
+        Returns
+        -------
+        dict
+            ``pose_enc [1, S, 9]``, ``pose_enc_list`` (one for each refinement), ``depth
+            [1, S, H, W, 1]``, ``depth_conf [1, S, H, W]`` and ``images``.
 
         Raises
         ------
-        InputError, CacheError
-            For input that does not fit, a full cache, or a keyframe while frames are pending. The
-            stream is as it was before the call after these and any other exception.
+        InputError
+            For a batch of several streams or frames that do not fit the stream; see ``step``.
         """
-        self._check_step(images, mode)
-        with self.transaction():
-            if not self.num_frames:
-                self._scale_frames = num_scale_frames or images.shape[0]
-            height, width = images.shape[-2:]
-            camera = self.allocate(height, width)
-            outputs = self.aggregator(
-                images[None], mode=mode, num_scale_frames=self._scale_frames
+        if images.ndim != 5 or images.shape[0] != 1:
+            raise InputError(
+                f"images must be [1, frames, 3, H, W], got {list(images.shape)}; run one model for "
+                "each stream"
             )
-            tokens = outputs[-1][:, :, 0]
-            if camera_block is not None and not camera.length:
-                poses = self.camera_head.without_cache(tokens, camera_block)[:, 0]
-            else:
-                poses = self.camera_head(tokens, keep=mode != "skip")[:, 0]
-            maps = self.depth_head(outputs, height, width) if depth else None
-            self._pending += mode == "pending"
-        return Prediction(
-            pose_enc=poses[-1],
-            depth=None if maps is None else maps.depth,
-            confidence=None if maps is None else maps.confidence,
-            pose_enc_list=tuple(poses),
+        prediction = self.step(
+            images[0],
+            num_scale_frames=num_frame_for_scale,
+            camera_block=None if causal_inference else num_frame_per_block,
         )
+        return {**_with_batch_axis([prediction]), "images": images}
 
-    def commit(self, keep_pending: int = 0) -> int:
-        """Keep the pending frames for good, but the newest ``keep_pending``; returns how many."""
-        committed = self._pending - keep_pending
-        if keep_pending < 0 or committed < 0:
-            raise CacheError(f"keep_pending={keep_pending} with {self._pending} pending frames")
-        if committed:
-            with self.transaction():
-                self.aggregator.execute_deferred_eviction(keep_pending)
-                self._pending = keep_pending
-        return committed
+    def inference_streaming(
+        self,
+        images: Tensor,
+        num_scale_frames: int | None = None,
+        keyframe_interval: int = 1,
+        output_device: torch.device | None = None,
+    ) -> dict[str, Any]:
+        """Reset, then stream a whole clip ``[S, 3, H, W]`` or ``[1, S, 3, H, W]``.
 
-    def rollback(self) -> None:
-        """Drop the newest pending frame everywhere; ``RollbackError`` if none is pending."""
-        if not self._pending or self.camera_head.cache is None:
-            raise RollbackError(
-                "no frame is pending: only frames processed with mode='pending' since the last "
-                "commit can be rolled back"
+        Every ``keyframe_interval``-th frame after the scale frames is kept. With ``output_device``
+        results move there frame by frame and the caches are emptied at the end. Returns the tensors
+        of ``forward`` for all frames; raises what ``step`` raises.
+        """
+        frames = images[0] if images.ndim == 5 and images.shape[0] == 1 else images
+        if frames.ndim != 4 or not len(frames):
+            raise InputError(f"a clip must be [frames, 3, H, W], got {list(images.shape)}")
+        if keyframe_interval < 1:
+            raise InputError(f"keyframe_interval={keyframe_interval} must be at least 1")
+        scale = min(num_scale_frames or self.config.num_scale_frames, len(frames))
+        self.reset()
+        predictions = []
+        for start in (0, *range(scale, len(frames))):
+            end = scale if start == 0 else start + 1
+            keep = start == 0 or (start - scale) % keyframe_interval == 0
+            mode: FrameMode = "keyframe" if keep else "skip"
+            prediction = self.step(frames[start:end].to(self.device), mode)
+            predictions.append(
+                prediction if output_device is None else prediction.to(output_device)
             )
-        with self.transaction():
-            self.aggregator.rollback_last_frame()
-            self.camera_head.cache.rollback()
-            self._pending -= 1
+        if output_device is not None:
+            self.reset()
+        return {**_with_batch_axis(predictions), "images": images}
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Bring every cache and counter back if the body raises."""
-        cache, camera = self.aggregator.kv_cache, self.camera_head.cache
-        state = (
-            cache.snapshot() if cache is not None else None,
-            camera.snapshot() if camera is not None else (0, 0),
-            self._pending,
-            self._scale_frames,
-        )
-        try:
-            yield
-        except BaseException:
-            if self.aggregator.kv_cache is cache and cache is not None and state[0] is not None:
-                cache.restore(state[0])
-            else:
-                self.aggregator.reset()
-            if self.camera_head.cache is not None:
-                self.camera_head.cache.restore(state[1])
-            self._pending, self._scale_frames = state[2:]
-            raise
+    def clean_kv_cache(self) -> None:
+        """Start a new stream, like ``reset``."""
+        self.reset()
 
-    def _check_step(self, images: Tensor, mode: FrameMode) -> None:
-        if mode not in ("keyframe", "skip", "pending"):
-            raise InputError(f"mode '{mode}' is none of keyframe, skip, pending")
-        if images.ndim != 4 or not images.shape[0]:
-            raise InputError(f"images must be [frames, 3, H, W], got {list(images.shape)}")
-        if not self.num_frames and mode != "keyframe":
-            raise InputError("a stream begins with its scale frames, which are keyframes")
-        if mode == "keyframe" and self._pending:
-            raise CacheError(
-                f"{self._pending} frames are pending: commit or roll them back before a keyframe "
-                "that evicts"
-            )
-        if mode == "pending" and self._pending >= self.pending_limit:
-            raise CacheFullError(
-                f"{self._pending} frames are pending, the limit: commit or roll back, or raise "
-                "pending_limit"
-            )
-        if mode != "skip" and self.num_frames + images.shape[0] > self.capacity:
-            raise CacheFullError(
-                f"the stream keeps {self.num_frames} of at most {self.capacity} frames; reset, open "
-                "a new window, or raise max_keyframes"
-            )
+
+def _with_batch_axis(predictions: list[Prediction]) -> dict[str, Any]:
+    depths = [p.depth for p in predictions if p.depth is not None]
+    confidences = [p.confidence for p in predictions if p.confidence is not None]
+    refinements = zip(*(p.pose_enc_list for p in predictions), strict=True)
+    return {
+        "pose_enc": torch.cat([p.pose_enc for p in predictions])[None],
+        "pose_enc_list": [torch.cat(poses)[None] for poses in refinements],
+        "depth": torch.cat(depths)[None, ..., None],
+        "depth_conf": torch.cat(confidences)[None],
+    }

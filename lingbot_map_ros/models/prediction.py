@@ -12,10 +12,10 @@ from torch import Tensor
 class Prediction:
     """Output of a call, float32 on the model's device.
 
-    ``pose_enc [S, 9]``: translation, quaternion xyzw (not normalised), vertical and horizontal field
-    of view in radians; camera-to-world. ``depth [S, H, W]`` along the optical axis and ``confidence
-    [S, H, W]`` (at least 1), or None where depth was not asked for. Units are the model's own.
-    ``pose_enc_list`` holds the encoding after each refinement of the camera head.
+    ``pose_enc [S, 9]``: translation, quaternion xyzw (not normalised), vertical and horizontal
+    field of view in radians; camera-to-world. ``depth [S, H, W]`` along the optical axis and
+    ``confidence [S, H, W]`` (at least 1), or None where depth was not asked for. Units are the
+    model's own. ``pose_enc_list`` holds the encoding after each refinement of the camera head.
     """
 
     pose_enc: Tensor

@@ -60,16 +60,14 @@ def _scale_heads(model: GCTStream, generator: torch.Generator) -> None:
     neutral = torch.tensor([0.0] * 6 + [1.0, *FIELD_OF_VIEW], device=model.device)
     last_pose.bias.copy_(neutral / iterations)
     patch = model.config.patch_size
-    image = torch.rand(
-        (1, 3, 4 * patch, 6 * patch), generator=generator, device=model.device
-    )
+    image = torch.rand((1, 3, 4 * patch, 6 * patch), generator=generator, device=model.device)
     prediction = model.step(image)
     model.reset()
     if prediction.depth is None or prediction.confidence is None:
         return
-    last_depth = model.depth_head.scratch.output_conv2[2]
+    parameters = model.depth_head.state_dict()
+    weight, bias = (parameters[f"scratch.output_conv2.2.{name}"] for name in ("weight", "bias"))
     for channel, raw in enumerate((prediction.depth.log(), (prediction.confidence - 1).log())):
         factor = LOG_DEPTH_STD / raw.std().clamp(min=1e-6)
-        last_depth.weight[channel].mul_(factor)
-        centre = (raw.mean() - last_depth.bias[channel]) * factor
-        last_depth.bias[channel] = LOG_DEPTH_MEAN - centre
+        weight[channel] *= factor
+        bias[channel] = LOG_DEPTH_MEAN - (raw.mean() - bias[channel]) * factor
