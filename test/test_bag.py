@@ -105,7 +105,7 @@ def test_a_bag_cut_at_60_percent_gives_95_percent_of_what_is_left(
 @pytest.mark.parametrize("count", [40, 600, 1500])
 def test_sqlite_rows_survive_whatever_becomes_of_the_inner_pages(tmp_path, count):
     """With 600 rows of one a leaf page, the inner page of the first rows lies behind the cut."""
-    messages = noisy_images(count, 48, 96 - 1)
+    messages = noisy_images(count, 48, 109)
     path = write_messages(tmp_path / "bag", messages, "sqlite3")
     cut(storage_file(path), 0.6)
     with Bag(path) as bag:

@@ -29,8 +29,8 @@ from bag_factory import (
 from PIL import Image
 
 from lingbot_map_ros.mapping.scale import ScaleEstimator
-from lingbot_map_ros.replay import cli
-from lingbot_map_ros.replay.evaluation import read_tum
+from lingbot_map_ros.replay import cli, program
+from lingbot_map_ros.replay.evaluation import Evaluation, read_tum
 from lingbot_map_ros.replay.options import SHARED, parse
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.streaming.image_files import preprocess_file
@@ -135,7 +135,7 @@ def truth_messages(count):
             yield "/truth", message[1], odometry_message(message[1], position, turn)
 
 
-def test_ground_truth_from_a_topic_or_a_file_is_compared(tmp_path, capsys):
+def test_ground_truth_from_a_topic_or_a_file_is_compared(tmp_path, capsys, monkeypatch):
     path = write_messages(tmp_path / "bag", truth_messages(COUNT))
     first, second = tmp_path / "first", tmp_path / "second"
     assert run("--bag", path, "--output", first, "--ground-truth", "/truth") == 0
@@ -150,7 +150,12 @@ def test_ground_truth_from_a_topic_or_a_file_is_compared(tmp_path, capsys):
     np.testing.assert_allclose(positions[0], [0.2, 0, 0.5], atol=1e-6)
     truth = tmp_path / "truth.tum"
     truth.write_bytes((first / "ground_truth.tum").read_bytes())
+    stamps = read_tum(truth)[0]
+    known = Evaluation(evaluation, stamps, np.ones(len(stamps)), np.eye(4))
+    compared = []
+    monkeypatch.setattr(program, "evaluate", lambda *paths: compared.append(paths) or known)
     assert run("--bag", path, "--output", second, "--ground-truth", truth) == 0
+    assert compared == [(truth, second / "trajectory.tum")]
     assert report_of(second)["evaluation"] == evaluation
 
 
