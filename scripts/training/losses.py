@@ -1,0 +1,205 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Targets and losses: poses, relative poses, fields of view, depth, and points of patches."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lingbot_map_ros.geometry.poses import matrix_to_quaternion
+
+ITERATION_DECAY = 0.7
+PAIR_GAPS = ((1, 3.0), (2, 2.0), (4, 1.5), (8, 1.0), (16, 0.7))
+WEIGHTS = {
+    "translation": 1.0,
+    "rotation": 1.5,
+    "pair_translation": 1.0,
+    "pair_rotation": 3.0,
+    "fov": 0.5,
+    "depth": 1.0,
+    "gradient": 0.5,
+    "points": 0.5,
+}
+CONFIDENCE_REWARD = 0.2
+_EPS = 1e-4
+
+
+class Targets(NamedTuple):
+    """Ground truth of ``B`` clips in the unit and frame that the network answers in.
+
+    The unit is the geometric mean depth of the scale frames, the frame is that of the first camera:
+    ``translation [B, S, 3]``, ``quaternion [B, S, 4]`` xyzw, ``fov [B, 2]`` vertical and horizontal,
+    ``depth [B, S, H, W]`` (0 where unknown).
+    """
+
+    translation: Tensor
+    quaternion: Tensor
+    fov: Tensor
+    depth: Tensor
+
+
+def make_targets(poses: Tensor, depth: Tensor, focal: Tensor, scale_frames: int) -> Targets:
+    """Normalise camera-to-world ``poses [B, S, 4, 4]``, ``depth`` in metres, ``focal [B, 2]`` (x, y)."""
+    height, width = depth.shape[-2:]
+    rotation, centre = poses[..., :3, :3], poses[..., :3, 3]
+    inverse = rotation[:, :1].transpose(-1, -2)
+    local = (inverse @ (centre - centre[:, :1])[..., None])[..., 0]
+    first = depth[:, :scale_frames]
+    known = first > 0
+    logs = torch.where(known, first, 1).log().sum((1, 2, 3)) / known.sum((1, 2, 3)).clamp(min=1)
+    unit = logs.exp()[:, None, None]
+    size = torch.tensor([height, width], device=focal.device, dtype=focal.dtype)
+    return Targets(
+        translation=local / unit,
+        quaternion=matrix_to_quaternion(inverse @ rotation),
+        fov=2 * torch.atan(size / 2 / focal.flip(-1)),
+        depth=depth / unit[..., None],
+    )
+
+
+def _cross(a: Tensor, b: Tensor) -> Tensor:
+    return torch.linalg.cross(*torch.broadcast_tensors(a, b))
+
+
+def quaternion_product(a: Tensor, b: Tensor) -> Tensor:
+    """Hamilton product of quaternions xyzw ``[..., 4]``."""
+    av, aw, bv, bw = a[..., :3], a[..., 3:], b[..., :3], b[..., 3:]
+    vector = aw * bv + bw * av + _cross(av, bv)
+    return torch.cat((vector, aw * bw - (av * bv).sum(-1, keepdim=True)), dim=-1)
+
+
+def conjugate(q: Tensor) -> Tensor:
+    """Inverse of unit quaternions xyzw."""
+    return torch.cat((-q[..., :3], q[..., 3:]), dim=-1)
+
+
+def turn(q: Tensor, v: Tensor) -> Tensor:
+    """Rotate vectors ``[..., 3]`` by unit quaternions xyzw."""
+    cross = 2 * _cross(q[..., :3], v)
+    return v + q[..., 3:] * cross + _cross(q[..., :3], cross)
+
+
+def rotation_error(a: Tensor, b: Tensor) -> Tensor:
+    """Angle in radians between unit quaternions (its sine of the half, doubled; smooth at 0)."""
+    vector = quaternion_product(conjugate(a), b)[..., :3]
+    return 2 * (vector.square().sum(-1) + _EPS**2).sqrt()
+
+
+def _length(v: Tensor) -> Tensor:
+    return (v.square().sum(-1) + _EPS**2).sqrt()
+
+
+def pose_losses(poses: Tensor, target: Targets) -> dict[str, Tensor]:
+    """Losses of the encodings ``poses [iterations, B, S, 9]``, later iterations weighing more."""
+    iterations, _, frames = poses.shape[:3]
+    weights = ITERATION_DECAY ** torch.arange(iterations - 1, -1, -1, device=poses.device)
+    weights = weights / weights.sum()
+
+    def mean(error: Tensor) -> Tensor:
+        return (error.flatten(1).mean(1) * weights).sum()
+
+    translation = poses[..., :3]
+    raw = poses[..., 3:7]
+    quaternion = raw / raw.square().sum(-1, keepdim=True).clamp(min=1e-8).sqrt()
+    # Far from the start only the relative size of an error counts.
+    reach = 1 + 0.5 * target.translation.norm(dim=-1)
+    losses = {
+        "translation": mean(_length(translation - target.translation) / reach),
+        "rotation": mean(rotation_error(quaternion, target.quaternion)),
+        "fov": mean((poses[..., 7:] - target.fov[:, None]).abs()),
+    }
+    pair_rotation, pair_translation = [], []
+    for gap, weight in PAIR_GAPS:
+        if gap >= frames:
+            continue
+        moved, turned = _relative(translation, quaternion, gap)
+        true_moved, true_turned = _relative(target.translation, target.quaternion, gap)
+        pair_rotation.append(weight * mean(rotation_error(turned, true_turned)))
+        pair_translation.append(weight * mean(_length(moved - true_moved)))
+    losses["pair_rotation"] = torch.stack(pair_rotation).mean()
+    losses["pair_translation"] = torch.stack(pair_translation).mean()
+    return losses
+
+
+def _relative(translation: Tensor, quaternion: Tensor, gap: int) -> tuple[Tensor, Tensor]:
+    """Motion from frame i to i + gap, seen from frame i."""
+    inverse = conjugate(quaternion[..., :-gap, :])
+    moved = turn(inverse, translation[..., gap:, :] - translation[..., :-gap, :])
+    return moved, quaternion_product(inverse, quaternion[..., gap:, :])
+
+
+def depth_losses(depth: Tensor, confidence: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """Confidence-weighted error of log depth, and of its differences over several distances."""
+    known = target > 0
+    error = (depth.clamp(min=1e-4).log() - torch.where(known, target, 1).log()) * known
+    weighted = confidence * error.abs() - CONFIDENCE_REWARD * confidence.log()
+    count = known.sum().clamp(min=1)
+    gradient = []
+    for step in (1, 4, 16):
+        for axis in (-1, -2):
+            length = error.shape[axis] - step
+            both = known.narrow(axis, 0, length) & known.narrow(axis, step, length)
+            slope = error.narrow(axis, step, length) - error.narrow(axis, 0, length)
+            gradient.append((slope.abs().clamp(max=1.0) * both).sum() / both.sum().clamp(min=1))
+    return {
+        "depth": (weighted * known).sum() / count,
+        "gradient": torch.stack(gradient).mean(),
+        "absrel": ((error.exp() - 1).abs() * known).sum().detach() / count,
+    }
+
+
+class PatchPoints(nn.Module):
+    """Where the centres of each patch's quarters lie, read off the aggregator's tokens.
+
+    Only trained with: it makes every patch token learn its place in the world, from which cameras
+    that see the same place can then find their pose.
+    """
+
+    QUARTERS = 4
+
+    def __init__(self, dim: int, layers: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.heads = nn.ModuleList(nn.Linear(dim, 4 * self.QUARTERS) for _ in range(layers))
+
+    def forward(self, outputs: list[Tensor], target: Targets, num_special: int) -> Tensor:
+        """Mean error over the aggregator's ``outputs [B, S, P, dim]``, in units of the depth."""
+        depth, points = patch_points(target)
+        known = (depth > 0).float()
+        count = known.sum().clamp(min=1)
+        total = depth.new_zeros(())
+        for output, head in zip(outputs, self.heads):
+            raw = head(self.norm(output[:, :, num_special:].float())).float()
+            raw = raw.unflatten(-1, (self.QUARTERS, 4))
+            place = (raw[..., :3] - points).abs().sum(-1) / depth.clamp(min=0.2)
+            log_depth = (raw[..., 3] - depth.clamp(min=1e-3).log()).abs()
+            # An error of a whole depth is wrong, and more is not more wrong.
+            total = total + ((place / (1 + 0.5 * place) + log_depth) * known).sum() / count
+        return total / len(self.heads)
+
+
+def patch_points(target: Targets, patch: int = 14) -> tuple[Tensor, Tensor]:
+    """Depth ``[B, S, patches, 4]`` and world points ``[..., 3]`` at the centres of patch quarters."""
+    height, width = target.depth.shape[-2:]
+    device = target.depth.device
+    half = patch // 2
+    v = torch.arange(half // 2, height, half, device=device)
+    u = torch.arange(half // 2, width, half, device=device)
+    depth = target.depth[:, :, v][..., u]
+    focal = torch.tensor([height, width], device=device) / 2 / torch.tan(target.fov / 2)
+    y = (v - height / 2)[None, :, None] / focal[:, 0, None, None]
+    x = (u - width / 2)[None, None, :] / focal[:, 1, None, None]
+    rays = torch.stack(torch.broadcast_tensors(x, y, torch.ones_like(x * y)), -1)[:, None]
+    q = target.quaternion[:, :, None, None].expand(*depth.shape, 4)
+    points = turn(q, rays * depth[..., None]) + target.translation[:, :, None, None]
+    both = torch.cat((depth[..., None], points), -1)
+    rows, columns = height // patch, width // patch
+    both = both.unflatten(2, (rows, 2)).unflatten(4, (columns, 2))
+    both = both.permute(0, 1, 2, 4, 3, 5, 6).flatten(4, 5).flatten(2, 3)
+    return both[..., 0], both[..., 1:]
+
+
+def total_loss(losses: dict[str, Tensor]) -> Tensor:
+    """Weighted sum of the losses that have a weight."""
+    return torch.stack([WEIGHTS[k] * v for k, v in losses.items() if k in WEIGHTS]).sum()

@@ -1,0 +1,151 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tracks through procedural rooms: planned by worker processes, rendered on the GPU."""
+
+import math
+from collections import deque
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lingbot_map_ros.synthetic.imaging import expose
+from lingbot_map_ros.synthetic.mipmap import TexturePyramid
+from lingbot_map_ros.synthetic.raycast import Scene
+from lingbot_map_ros.synthetic.render import SHIFTS, render_batch, sample_times
+from lingbot_map_ros.synthetic.sequence import KINDS, TEXTURES, Shot, plan_shot
+from lingbot_map_ros.synthetic.textures import procedural_bank
+
+FPS = 10.0
+_STREAM = 3  # of random numbers, apart from the sequences' and the sampler's
+_ASPECTS = (1.25, 1.85)
+_FOV = (math.radians(45), math.radians(100))
+
+
+@dataclass(frozen=True)
+class PlannedTrack:
+    """A shot and a camera whose image, of any usual aspect, is squeezed to the network's size."""
+
+    shot: Shot
+    focal: tuple[float, float]
+
+
+def plan_track(
+    seed: tuple[int, ...], frames: int, size: tuple[int, int], difficulty: float, photographs: int
+) -> PlannedTrack:
+    """Plan one track; the same seed gives the same track."""
+    rng = np.random.default_rng([_STREAM, *seed])
+    kind = KINDS[rng.integers(len(KINDS))]
+    shot = plan_shot(rng, frames, kind, difficulty, FPS, photographs)
+    height, width = size
+    slope = math.tan(rng.uniform(*_FOV) / 2)
+    aspect = rng.uniform(*_ASPECTS)
+    return PlannedTrack(shot, (width / 2 / slope, height / 2 * aspect / slope))
+
+
+def _single_threaded() -> None:
+    torch.set_num_threads(1)
+
+
+class RoomTracks:
+    """An endless supply of room tracks of ``frames`` frames.
+
+    Worker processes plan ahead; make it before CUDA is initialised, for they are forked.
+    ``difficulty`` may be changed at any time.
+    """
+
+    def __init__(
+        self,
+        frames: int,
+        size: tuple[int, int],
+        seed: int,
+        *,
+        photographs: int,
+        workers: int,
+        held_out: bool = False,
+    ) -> None:
+        self.frames, self.size, self.seed = frames, size, seed
+        self.held_out, self.photographs = held_out, photographs
+        self.difficulty = 0.3
+        self._rng = np.random.default_rng([seed, int(held_out)])
+        self._pool = ProcessPoolExecutor(workers, get_context("fork"), _single_threaded)
+        self._planned: deque[Future[PlannedTrack]] = deque()
+        self._ahead = 3 * workers
+        self._count = 0
+        self.rendered = 0
+        self._textures: TexturePyramid | None = None
+        self._render = render_batch
+        self._refill()
+
+    def open(self, device: torch.device, textures: Tensor | None, *, compiled: bool) -> None:
+        """Put the textures on ``device``: the procedural ones and photographs ``[N, 256, 256, 3]``."""
+        bank = torch.tensor(procedural_bank(int(self.held_out), TEXTURES))
+        if textures is not None:
+            bank = torch.cat((bank, textures))
+        self._textures = TexturePyramid(bank, device)
+        self._device = device
+        if compiled:
+            self._render = torch.compile(render_batch, dynamic=False)
+
+    def _refill(self) -> None:
+        while len(self._planned) < self._ahead:
+            # Gentle and hard tracks at all times, harder ones as training goes on.
+            difficulty = float(self._rng.uniform(0.3, 1.0) * self.difficulty)
+            seed = (int(self.held_out), self.seed, self._count)
+            self._planned.append(
+                self._pool.submit(
+                    plan_track, seed, self.frames, self.size, difficulty, self.photographs
+                )
+            )
+            self._count += 1
+
+    def ready(self) -> bool:
+        """Whether the next track is planned, so that ``render`` need not wait."""
+        return self._planned[0].done()
+
+    @torch.no_grad()
+    def render(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Render the next track: ``images [S, 3, H, W]`` uint8, ``depth``, ``poses``, ``focal [2]``."""
+        if self._textures is None:
+            raise RuntimeError("open() comes before render()")
+        track = self._planned.popleft().result()
+        self.rendered += 1
+        self._refill()
+        device, (height, width) = self._device, self.size
+        shot = track.shot
+        stamps = np.arange(self.frames) / FPS
+        poses = shot.path.poses(sample_times(stamps, shot.imaging.shutter))
+        fx, fy = track.focal
+        grids = [
+            np.stack(
+                np.meshgrid(
+                    (np.arange(width) + shift[0] - width / 2) / fx,
+                    (np.arange(height) + shift[1] - height / 2) / fy,
+                ),
+                axis=-1,
+            )
+            for shift in SHIFTS
+        ]
+
+        def upload(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array)).to(device, torch.float32)
+
+        scene = Scene.stack([shot.world], device)
+        rays = upload(np.stack(grids)).flatten(1, 2)[None]
+        pixel = torch.full((1,), 1 / min(fx, fy), device=device)
+        pose = upload(poses)
+        colour, depth = self._render(scene, self._textures, pose[None], rays, pixel)
+        colour = colour.unflatten(2, (height, width))
+        generator = torch.Generator(device).manual_seed(self._count)
+        reference = colour[:, 0].mean((1, 2, 3))
+        images = expose(colour, [shot.imaging], reference, 0, generator)[0]
+        images = (images * 255).round().to(torch.uint8)
+        focal = torch.tensor([fx, fy], device=device)
+        return images, depth[0].unflatten(1, (height, width)), pose[:, 0], focal
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,70 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rendered tracks in the GPU's memory, and the clips that training cuts from them."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Clips(NamedTuple):
+    """``images [B, S, 3, H, W]`` in [0, 1], ``depth [B, S, H, W]`` metres (0 unknown), camera-to-world
+    ``poses [B, S, 4, 4]`` and ``focal [B, 2]`` (x, y) pixels.
+    """
+
+    images: Tensor
+    depth: Tensor
+    poses: Tensor
+    focal: Tensor
+
+
+class TrackStore:
+    """A ring of ``capacity`` tracks of ``length`` frames; new tracks replace the oldest."""
+
+    def __init__(
+        self, capacity: int, length: int, size: tuple[int, int], device: torch.device
+    ) -> None:
+        self.capacity, self.length = capacity, length
+        self._images = torch.zeros((capacity, length, 3, *size), dtype=torch.uint8, device=device)
+        self._depth = torch.zeros((capacity, length, *size), dtype=torch.float16, device=device)
+        self._poses = torch.zeros((capacity, length, 4, 4), device=device)
+        self._focal = torch.zeros((capacity, 2), device=device)
+        self._next = 0
+        self.filled = 0
+
+    def add(self, images: Tensor, depth: Tensor, poses: Tensor, focal: Tensor) -> None:
+        """Take one track: uint8 ``images [length, 3, H, W]``, ``depth``, ``poses`` and ``focal [2]``."""
+        slot = self._next
+        self._images[slot] = images
+        self._depth[slot] = depth
+        self._poses[slot] = poses
+        self._focal[slot] = focal
+        self._next = (slot + 1) % self.capacity
+        self.filled = max(self.filled, slot + 1)
+
+    def sample(self, clips: int, frames: int, max_stride: int, generator: torch.Generator) -> Clips:
+        """Cut clips at random places, strides up to ``max_stride``, half of them backwards."""
+        device = self._images.device
+
+        def draw(high: Tensor) -> Tensor:
+            return (torch.rand(clips, generator=generator) * high).long()
+
+        longest = min(max_stride, (self.length - 1) // max(frames - 1, 1))
+        stride = 1 + draw(torch.tensor(longest))
+        start = draw(self.length - stride * (frames - 1))
+        index = start[:, None] + stride[:, None] * torch.arange(frames)
+        backwards = torch.rand(clips, generator=generator) < 0.5
+        index = torch.where(backwards[:, None], index.flip(1), index).to(device)
+        track = draw(torch.tensor(self.filled))[:, None].to(device)
+        return Clips(
+            self._images[track, index].float() / 255,
+            self._depth[track, index].float(),
+            self._poses[track, index],
+            self._focal[track[:, 0]],
+        )
+
+
+def join(parts: list[Clips]) -> Clips:
+    """One batch of several."""
+    return Clips(*(torch.cat(tensors) for tensors in zip(*parts)))
