@@ -16,7 +16,7 @@ class LogBridge(logging.Handler):
 
     def __init__(self, node: Node) -> None:
         super().__init__(logging.INFO)
-        self._ros = node.get_logger()
+        self._node = node
         root = logging.getLogger(ROOT)
         self._level = root.level
         root.setLevel(min(root.level or logging.INFO, logging.INFO))
@@ -24,14 +24,17 @@ class LogBridge(logging.Handler):
         root.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass a record on; rclpy wants one call site a severity."""
+        """Pass a record on, unless ROS is gone; rclpy wants one call site a severity."""
+        if not self._node.context.ok():
+            return
+        logger = self._node.get_logger()
         text = self.format(record)
         if record.levelno >= logging.ERROR:
-            self._ros.error(text)
+            logger.error(text)
         elif record.levelno >= logging.WARNING:
-            self._ros.warning(text)
+            logger.warning(text)
         else:
-            self._ros.info(text)
+            logger.info(text)
 
     def close(self) -> None:
         """Detach from the package's logger."""

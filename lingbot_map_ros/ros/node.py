@@ -29,7 +29,7 @@ TICK_S = 0.2
 REBROADCAST_S = 0.05
 CLEANUP_S = 30.0
 """Longest that cleanup waits for the worker to give the model back."""
-SHUTDOWN_S = 1.0
+SHUTDOWN_S = 0.5
 """Longest that the end of the process waits for the worker."""
 SMALLEST_JUMP_NS = -1_000_000
 
@@ -104,10 +104,11 @@ class MapNode(LifecycleNode):
         self.take_apart(CLEANUP_S)
         return TransitionCallbackReturn.SUCCESS
 
-    def take_apart(self, timeout: float) -> bool:
-        """Destroy the parts; False when the worker is still busy after ``timeout`` seconds."""
+    def take_apart(self, timeout: float) -> None:
+        """Destroy the parts; waits at most ``timeout`` seconds for the worker to end."""
         assembly, self._assembly, self._active = self._assembly, None, False
-        return assembly.destroy(timeout) if assembly is not None else True
+        if assembly is not None and not assembly.destroy(timeout):
+            self.get_logger().warning("the worker is still busy; it ends with what it is doing")
 
     def destroy_node(self) -> None:
         """Destroy the node and its parts."""
@@ -161,7 +162,7 @@ def main(args: list[str] | None = None) -> int:
         sys.stderr.write(f"map_node: {error}\n")
         return 1
     node: MapNode | None = None
-    ended = True
+    code = 0
     try:
         rclpy.init(args=args)
         executor = SingleThreadedExecutor()
@@ -170,21 +171,22 @@ def main(args: list[str] | None = None) -> int:
         executor.spin()
     except ConfigurationError as error:
         sys.stderr.write(f"map_node: {error}\n")
-        return 1
+        code = 1
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
     finally:
         # launch forwards a SIGINT that the terminal has sent already; once is enough
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if node is not None:
-            ended = node.take_apart(SHUTDOWN_S)
             node.destroy_node()
         rclpy.try_shutdown()
-    if not ended:
-        # the worker is inside a load or a step, which nothing can interrupt
-        sys.stderr.flush()
-        os._exit(0)
-    return 0
+    if node is None:
+        return code
+    # Everything of ROS is gone. What is left is a worker that may be inside a load or a step, which
+    # nothing can interrupt, and PyTorch, whose teardown takes longer than a robot should wait.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

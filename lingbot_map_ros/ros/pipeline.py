@@ -112,7 +112,7 @@ class Pipeline:
         if isinstance(error, InputError):
             logger.error("an image is skipped: %s", error)
         else:
-            logger.error("a frame failed and left no trace: %s", self.last_error, exc_info=error)
+            logger.error("a frame failed: %s", self.last_error, exc_info=error)
 
     def snapshot(self) -> StreamSnapshot:
         """Figures for the diagnostics."""

@@ -22,6 +22,7 @@ class Verdict(enum.Enum):
     DUPLICATE = "duplicate_stamp"
     OLD = "old_stamp"
     STRAGGLER = "before_time_jump"
+    NEGATIVE = "negative_stamp"
     RESTART = "restart"
 
 
@@ -49,6 +50,8 @@ class StampGuard:
 
     def judge(self, stamp_ns: int) -> Verdict:
         """Judge the stamp of the next image; an accepted one becomes the last."""
+        if stamp_ns < 0:
+            return Verdict.NEGATIVE
         if self._barrier is not None:
             if time.monotonic() > self._barrier_until:
                 self._barrier = None

@@ -1,0 +1,173 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""The parameter table, what is written from it, and what it refuses."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import rclpy
+import yaml
+from rclpy.context import Context
+from rclpy.parameter import Parameter
+
+from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.ros.parameter_checks import check
+from lingbot_map_ros.ros.parameter_docs import fields_of, to_markdown, to_yaml
+from lingbot_map_ros.ros.parameter_server import ParameterServer
+from lingbot_map_ros.ros.parameters import FIXED_GROUPS, GROUPS, Parameters
+
+REPOSITORY = Path(__file__).parents[1]
+NAMES = [field.name for field in dataclasses.fields(Parameters)]
+
+
+@pytest.fixture
+def make_server(tmp_path):
+    """Make a parameter server on a node with overrides; with it, what it was told of changes."""
+    context = Context()
+    rclpy.init(context=context)
+    nodes = []
+
+    def make(configured=False, arguments=(), **overrides):
+        node = rclpy.create_node(
+            "parameters_under_test",
+            context=context,
+            cli_args=["--ros-args", *arguments] if arguments else None,
+            parameter_overrides=[Parameter(name, value=v) for name, v in overrides.items()],
+        )
+        nodes.append(node)
+        changes = []
+        return ParameterServer(node, lambda: configured, changes.append), node, changes
+
+    yield make
+    for node in nodes:
+        node.destroy_node()
+    rclpy.shutdown(context=context)
+
+
+def test_every_parameter_belongs_to_a_group_and_its_default_is_valid():
+    check(Parameters())
+    assert [field.name for group in GROUPS for field in fields_of(group)] == NAMES
+
+
+def test_the_committed_yaml_file_is_the_table():
+    assert (REPOSITORY / "config" / "map.yaml").read_text() == to_yaml()
+
+
+def test_the_readme_holds_the_table():
+    text = (REPOSITORY / "README.md").read_text()
+    begin, end = "<!-- parameters:begin -->", "<!-- parameters:end -->"
+    assert text.split(begin)[1].split(end)[0].strip() == to_markdown().strip()
+
+
+def test_the_command_writes_the_same():
+    for option, text in (("--yaml", to_yaml()), ("--markdown", to_markdown())):
+        command = [sys.executable, "-m", "lingbot_map_ros.ros.parameters", option]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=True)
+        assert done.stdout == text
+
+
+def test_the_yaml_file_gives_every_default_with_its_type():
+    values = yaml.safe_load(to_yaml())["/**"]["ros__parameters"]
+    defaults = Parameters()
+    assert set(NAMES) - set(values) == {"base_to_camera"}
+    for name, value in values.items():
+        assert value == getattr(defaults, name), name
+        assert type(value) is type(getattr(defaults, name)), name
+
+
+def test_the_node_takes_the_committed_file_without_a_change(make_server):
+    path = str(REPOSITORY / "config" / "map.yaml")
+    server, _, _ = make_server(arguments=["--params-file", path])
+    assert server.read() == Parameters()
+
+
+def test_descriptors_describe(make_server):
+    _, node, _ = make_server()
+    for field in dataclasses.fields(Parameters):
+        descriptor = node.describe_parameter(field.name)
+        about = field.metadata
+        assert descriptor.description == about["description"]
+        assert all(choice in descriptor.additional_constraints for choice in about["choices"])
+        fixed = "read-only after configure" in descriptor.additional_constraints
+        assert fixed == (about["group"] in FIXED_GROUPS)
+        ranges = [*descriptor.integer_range, *descriptor.floating_point_range]
+        if about["low"] is not None:
+            assert (ranges[0].from_value, ranges[0].to_value) == (about["low"], about["high"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ({"keyframe_mode": "never"}, "keyframe_mode must be one of interval, motion, manual"),
+        ({"points_stride": 0}, "points_stride"),
+        ({"scale": float("nan")}, "scale"),
+        ({"scale": 2}, "write a decimal point"),
+        ({"checkpoint": 5}, "wrong type"),
+        ({"map_frame": "odom"}, "three different"),
+        ({"base_frame": ""}, "non-empty"),
+        ({"tf_mode": "map"}, "scale_source"),
+        ({"image_size": 200}, "196 is"),
+        ({"overlap_keyframes": 64, "max_keyframes": 64}, "must be below max_keyframes"),
+        ({"base_to_camera": [1.0, 2.0]}, "7 numbers"),
+        ({"base_to_camera": [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5]}, "length"),
+        ({"output_directory": ""}, "output_directory"),
+    ],
+)
+def test_bad_overrides_are_refused_with_the_reason(make_server, overrides, reason):
+    with pytest.raises(ConfigurationError, match=reason):
+        make_server(**overrides)
+
+
+def test_arrays_and_their_absence_are_read(make_server):
+    numbers = [0.1, 0.0, 0.2, -0.5, 0.5, -0.5, 0.5]
+    server, _, _ = make_server(base_to_camera=numbers)
+    assert server.read().base_to_camera == tuple(numbers)
+    server, _, _ = make_server()
+    assert server.read().base_to_camera == ()
+
+
+def test_a_good_change_is_taken_and_told(make_server):
+    server, node, changes = make_server(configured=True)
+    node.set_parameters([Parameter("keyframe_interval", value=3)])
+    assert changes[-1].keyframe_interval == server.read().keyframe_interval == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("keyframe_mode", "never", "one of"),
+        ("keyframe_interval", 0, "range"),
+        ("scale_source", "wheel", "one of"),
+        ("image_qos", "reliable", "read-only once the node is configured"),
+        ("lost_after", "ten", "type"),
+    ],
+)
+def test_a_bad_change_is_refused_and_changes_nothing(make_server, name, value, reason):
+    server, node, changes = make_server(configured=True)
+    result = node.set_parameters([Parameter(name, value=value)])[0]
+    assert not result.successful
+    assert reason in result.reason
+    assert server.read() == Parameters()
+    assert not changes
+
+
+def test_values_that_do_not_go_together_are_refused_as_one(make_server):
+    server, node, _ = make_server(configured=True, scale_source="fixed", tf_mode="map")
+    result = node.set_parameters([Parameter("scale_source", value="none")])[0]
+    assert not result.successful
+    assert "tf_mode: map" in result.reason
+    assert server.read().scale_source == "fixed"
+
+
+def test_fixed_groups_are_open_until_configured(make_server):
+    server, node, _ = make_server(configured=False)
+    assert node.set_parameters([Parameter("image_qos", value="reliable")])[0].successful
+    assert server.read().image_qos == "reliable"
+
+
+def test_is_default_tells_what_the_model_decides():
+    assert Parameters().is_default("num_scale_frames")
+    assert not Parameters(num_scale_frames=4).is_default("num_scale_frames")
