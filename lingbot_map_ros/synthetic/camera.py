@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 
-MODELS = ("pinhole", "plumb_bob", "equidistant")
+LENSES = ("pinhole", "plumb_bob", "equidistant")
 Array = NDArray[np.float64]
 
 
@@ -35,7 +35,7 @@ class Camera:
     def __post_init__(self) -> None:
         needed = {"pinhole": 0, "plumb_bob": 5, "equidistant": 4}.get(self.model)
         if needed is None:
-            raise InputError(f"unknown camera model {self.model!r}; choose one of {MODELS}")
+            raise InputError(f"unknown camera model {self.model!r}; choose one of {LENSES}")
         if len(self.distortion) != needed:
             raise InputError(f"{self.model} takes {needed} coefficients, not {self.distortion}")
 
@@ -60,6 +60,18 @@ def pinhole(width: int, height: int, horizontal_fov: float) -> Camera:
     f = width / (2 * math.tan(horizontal_fov / 2))
     k = np.array([[f, 0, width / 2], [0, f, height / 2], [0, 0, 1.0]])
     return Camera(width, height, k)
+
+
+def lens(model: str, width: int, height: int) -> Camera:
+    """A camera with the strong barrel distortion of a common wide-angle lens, or a fisheye's."""
+    if model == "pinhole":
+        return pinhole(width, height, math.radians(70.0))
+    focal, coefficients = {
+        "plumb_bob": (0.72, (-0.28, 0.075, 0.0006, -0.0004, -0.008)),
+        "equidistant": (0.5, (-0.012, 0.006, -0.004, 0.0008)),
+    }[model]
+    k = np.array([[focal * width, 0, width / 2 + 3], [0, focal * width, height / 2 - 2], [0, 0, 1]])
+    return Camera(width, height, k, model, coefficients)
 
 
 def distort_plumb_bob(rays: Array, k: Array) -> Array:
