@@ -60,6 +60,16 @@ def test_windows_that_share_no_keyframe_are_aligned_by_their_first_frame(windows
     )
 
 
+def test_the_last_of_several_shared_keyframes_is_the_anchor(windows):
+    first = stitch(windows[:1], 3)[0]
+    shared = replace(first, is_keyframe=np.ones(7, bool))
+    transform = align_window(shared, windows[1], 3)
+    centres = transform.apply(windows[1].pose_enc[:3, :3])
+    apart = np.linalg.norm(centres - first.pose_enc[4:, :3], axis=-1)
+    assert apart[2] < 1e-6
+    assert apart[:2].min() > 1e-3
+
+
 def test_unusable_depth_leaves_the_scale_and_wild_depth_is_bounded(windows):
     broken = replace(windows[1], depth=np.full_like(windows[1].depth, np.nan))
     assert align_window(windows[0], broken, 3).scale == 1

@@ -51,6 +51,17 @@ def test_the_settled_scale_is_right_within_three_percent(seed, faults):
     assert estimator.scale == pytest.approx(TRUTH, rel=0.03)
 
 
+@pytest.mark.parametrize("slips", [(20,), (29, 57), (27, 62, 66), (8, 23, 40, 42, 62)])
+def test_slips_on_the_first_metres_do_not_spoil_the_scale(slips):
+    estimator = ScaleEstimator("odometry")
+    for i in range(4000):
+        metric = 0.03 * i + 0.15 * sum(i >= slip for slip in slips)
+        model = make_pose(np.eye(3), np.array([0, 0.03 * i / TRUTH, 0]))
+        estimator.add(model, make_pose(np.eye(3), np.array([metric, 0, 0])), i)
+    assert estimator.settled
+    assert estimator.scale == pytest.approx(TRUTH, rel=0.03)
+
+
 def test_without_motion_nothing_settles():
     estimator = ScaleEstimator("odometry")
     assert drive(estimator, jitter=0.05, step=0.0) is None
