@@ -15,8 +15,8 @@ from launch_ros.actions import Node
 
 CONFIG = Path(get_package_share_directory("lingbot_map_ros"), "config")
 
-# The first is read by Fast DDS of Kilted and later, the second by that of Humble and Jazzy.
-PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+PROFILE, OLD_PROFILE = "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"
+OLD_DISTRIBUTIONS = ("humble", "iron", "jazzy")
 
 ARGUMENTS = (
     DeclareLaunchArgument(
@@ -63,10 +63,11 @@ def fastdds_profile() -> list[SetEnvironmentVariable]:
     """Give room for large images in shared memory, where Fast DDS is used and not configured."""
     if not os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp").startswith("rmw_fastrtps"):
         return []
-    if any(map(os.environ.get, (*PROFILE_VARIABLES, "FASTDDS_BUILTIN_TRANSPORTS"))):
+    if any(map(os.environ.get, (PROFILE, OLD_PROFILE, "FASTDDS_BUILTIN_TRANSPORTS"))):
         return []
-    profile = str(CONFIG / "fastdds_profile.xml")
-    return [SetEnvironmentVariable(name, profile) for name in PROFILE_VARIABLES]
+    # Setting both names would make newer distributions load the profile twice and complain.
+    name = OLD_PROFILE if os.environ.get("ROS_DISTRO") in OLD_DISTRIBUTIONS else PROFILE
+    return [SetEnvironmentVariable(name, str(CONFIG / "fastdds_profile.xml"))]
 
 
 def mapping_node(context: LaunchContext) -> list[Node]:

@@ -10,8 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TextIO
 
-REPOSITORY = Path(__file__).parents[1]
-FASTDDS_PROFILE = REPOSITORY / "config" / "fastdds_profile.xml"
+from lingbot_map_ros.replay.fastdds import fastdds_environment
 
 
 def reserve_domain() -> TextIO:
@@ -34,8 +33,7 @@ _ros_home = tempfile.TemporaryDirectory(prefix="lingbot_map_ros_home_")
 os.environ["ROS_HOME"] = _ros_home.name
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 os.environ.setdefault("AMENT_PREFIX_PATH", sys.prefix)
-for _name in ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"):
-    os.environ[_name] = str(FASTDDS_PROFILE)
+os.environ.update(fastdds_environment(os.environ))
 # Several processes share few cores, and small models are fastest with one thread each.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")

@@ -1,0 +1,187 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""``ros2 run lingbot_map_ros demo``: a synthetic recording through the real node, over real DDS.
+
+Writes a bag of a camera that drives through the synthetic world, starts the node and the player as
+processes of their own, has the node save what it made of it, and compares that with the truth.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from ament_index_python.packages import get_package_prefix, get_package_share_directory
+
+from lingbot_map_ros.errors import LingbotMapError
+from lingbot_map_ros.replay.arguments import positive_int, strip_ros_arguments
+from lingbot_map_ros.replay.fastdds import fastdds_environment
+
+PACKAGE = "lingbot_map_ros"
+NODE = "/lingbot_map"
+BUILTIN, RANDOM = "builtin:small", "random:small"
+_OPTICAL_AXES = "[0.0, 0.0, 0.0, -0.5, 0.5, -0.5, 0.5]"
+_STOP_S = 10.0
+_ANSWER_S = 600.0
+
+
+class DemoError(LingbotMapError):
+    """A process of the demo that failed."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; returns the exit code."""
+    own, _ = strip_ros_arguments(sys.argv[1:] if argv is None else argv)
+    arguments = _parser().parse_args(own)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        demonstrate(arguments.output, arguments.frames, arguments.checkpoint, arguments.domain)
+    except LingbotMapError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="demo", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--output", type=Path, default=Path("demo_out"), help="default: demo_out")
+    parser.add_argument("--frames", type=positive_int, default=150, help="images (default 150)")
+    parser.add_argument(
+        "--checkpoint", default="", help=f"weights (default {BUILTIN}, {RANDOM} until it ships)"
+    )
+    parser.add_argument(
+        "--domain",
+        type=int,
+        default=random.randint(1, 100),
+        help="ROS domain (default: any from 1 to 100, to leave a robot that runs beside alone)",
+    )
+    return parser
+
+
+def demonstrate(folder: Path, frames: int, checkpoint: str, domain: int) -> None:
+    """Run everything and print what came out.
+
+    Parameters
+    ----------
+    folder : Path
+        Where all files go; those of an earlier demo are replaced.
+    frames : int
+        Length of the recording.
+    checkpoint : str
+        As the node's parameter; empty takes the built-in model, or random weights without one.
+    domain : int
+        ROS domain of the processes.
+
+    Raises
+    ------
+    LingbotMapError
+        If a process fails, or the result cannot be compared or written.
+    """
+    from lingbot_map_ros.replay import demo_report
+    from lingbot_map_ros.synthetic.bag import write_bag
+
+    checkpoint = checkpoint or default_checkpoint()
+    folder.mkdir(parents=True, exist_ok=True)
+    bag, truth = folder / "bag", folder / "ground_truth.tum"
+    shutil.rmtree(bag, ignore_errors=True)
+    print(f"writing a recording of {frames} images to {bag}", flush=True)
+    write_bag(bag, truth, frames)
+    print(f"mapping it with {checkpoint}; the node's log is {folder / 'node.log'}", flush=True)
+    os.environ.update(fastdds_environment(os.environ), ROS_DOMAIN_ID=str(domain))
+    began = time.monotonic()
+    trajectory, cloud = map_bag(folder, bag, checkpoint)
+    seconds = time.monotonic() - began
+    content = demo_report.report(folder, truth, trajectory, cloud)
+    print(f"\nframes      {frames} in {seconds:.0f} s, the node's start included")
+    print("\n".join(demo_report.lines(content)))
+    print(f"files       {', '.join(sorted(path.name for path in folder.iterdir()))} in {folder}/")
+    if checkpoint.startswith("random:"):
+        print(
+            "The weights are random, so poses and map mean nothing: this shows the way of the data."
+        )
+
+
+def default_checkpoint() -> str:
+    """Name the built-in model, or random weights where the package ships none."""
+    from lingbot_map_ros.errors import CheckpointError
+    from lingbot_map_ros.models.checkpoint_file import locate
+
+    try:
+        locate(BUILTIN)
+    except CheckpointError:
+        return RANDOM
+    return BUILTIN
+
+
+def map_bag(folder: Path, bag: Path, checkpoint: str) -> tuple[Path, Path]:
+    """Play a bag into a node of its own and let it save; returns trajectory and map.
+
+    Raises
+    ------
+    DemoError, ServiceError
+        If the node or the player fails or does not answer.
+    """
+    from lingbot_map_ros.ros.trigger_client import call_triggers
+    from lingbot_map_ros.synthetic.bag import CAMERA_INFO, IMAGE
+
+    saved = folder / "saved"
+    shutil.rmtree(saved, ignore_errors=True)
+    parameters = Path(get_package_share_directory(PACKAGE), "config", "replay.yaml")
+    node = ["map_node", "--ros-args", "--params-file", str(parameters)]
+    node += ["-p", f"checkpoint:={checkpoint}", "-p", f"output_directory:={saved}"]
+    node += ["-r", f"image:={IMAGE}", "-r", f"camera_info:={CAMERA_INFO}"]
+    # The truth is the camera's, so the trajectory is to be the camera's too, not the robot's.
+    node += ["-p", "base_frame:=camera_body", "-p", f"base_to_camera:={_OPTICAL_AXES}"]
+    player = ["play_bag", str(bag), "--rate", "0", "--wait", "300"]
+    player += ["--pace-by", f"{NODE}/odometry", "--pace-timeout", "60"]
+    with (folder / "node.log").open("w") as log, running(node, log=log) as node_process:
+        with running(player) as player_process:
+            while player_process.poll() is None:
+                if node_process.poll() is not None:
+                    raise DemoError(f"the node ended by itself; its log is {log.name}")
+                time.sleep(0.1)
+        if player_process.returncode:
+            raise DemoError(f"the player failed (exit code {player_process.returncode})")
+        call_triggers([f"{NODE}/save_trajectory", f"{NODE}/save_map"], _ANSWER_S)
+    results = []
+    for name in ("trajectory.tum", "map.ply"):
+        stem, _, suffix = name.partition(".")
+        found = sorted(saved.glob(f"{stem}_*.{suffix}"))
+        results.append(found[-1].replace(folder / name))
+    saved.rmdir()
+    return results[0], results[1]
+
+
+@contextmanager
+def running(
+    command: Sequence[str], log: IO[str] | None = None
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a program of this package until the end of the block, where it is stopped by SIGINT."""
+    program = Path(get_package_prefix(PACKAGE), "lib", PACKAGE, command[0])
+    process = subprocess.Popen(
+        [sys.executable, str(program), *command[1:]], stdout=log, stderr=log, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
