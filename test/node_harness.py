@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,6 +80,14 @@ class NodeProcess:
     def pid(self) -> int:
         """Identifier of the process."""
         return self._process.pid
+
+    def send(self, number: int) -> None:
+        """Send a signal and go on."""
+        self._process.send_signal(number)
+
+    def wait(self, timeout: float) -> int:
+        """Wait for the process to end by itself; returns its exit code."""
+        return self._process.wait(timeout)
 
     def stop(self, number: int = signal.SIGINT, timeout: float = 10.0) -> tuple[int, float]:
         """Signal the process; returns its exit code and the seconds that it took to end."""
@@ -184,8 +192,10 @@ class Client:
 class Camera:
     """Publishes images of a picture that the camera pans over."""
 
-    def __init__(self, client: Client, topic: str = "/image", qos: Any = RELIABLE) -> None:
-        self.publisher = client.publisher(Image, topic, qos)
+    def __init__(
+        self, client: Client, topic: str = "/image", qos: Any = RELIABLE, kind: Any = Image
+    ) -> None:
+        self.publisher = client.publisher(kind, topic, qos)
         self.stamp_ns = 1_000_000_000_000
         self.sent: list[int] = []
         self.gathering = 0
@@ -242,19 +252,10 @@ def feed(camera: Camera, results: list, count: int, timeout: float = 30.0) -> li
     return results[start:]
 
 
-def running(*remaps: str, **settings: Any) -> Iterator[NodeProcess]:
-    """Generator for fixtures: a node that is stopped, and must end well, afterwards."""
-    process = NodeProcess(*remaps, **settings)
-    try:
-        yield process
-    finally:
-        code, _ = process.stop()
-        assert code == 0, process.log
-
-
 __all__ = [
     "LATCHED",
     "RELIABLE",
+    "REPOSITORY",
     "SIZE",
     "Camera",
     "Client",
@@ -262,7 +263,6 @@ __all__ = [
     "feed",
     "image_message",
     "qos_profile_sensor_data",
-    "running",
     "stamp_of",
     "view",
     "wait_until",

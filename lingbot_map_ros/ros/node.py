@@ -46,13 +46,6 @@ class MapNode(LifecycleNode):
         self._active = False
         self._fault = ""
         self._log_bridge = LogBridge(self)
-        self._server = ParameterServer(self, lambda: self._assembly is not None, self._on_change)
-        self._autostart = self._server.read().autostart
-        self._diagnostics = Diagnostics(self, self._report)
-        # watchdogs and TF go on when the ROS clock stands still
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._tick_timer = self.create_timer(TICK_S, self._tick, clock=steady)
-        self._tf_timer = self.create_timer(REBROADCAST_S, self._rebroadcast, clock=steady)
         self._jump_handle = self.get_clock().create_jump_callback(
             JumpThreshold(
                 min_forward=None,
@@ -61,6 +54,13 @@ class MapNode(LifecycleNode):
             ),
             post_callback=self._on_jump,
         )
+        self._server = ParameterServer(self, lambda: self._assembly is not None, self._on_change)
+        self._autostart = self._server.read().autostart
+        self._diagnostics = Diagnostics(self, self._report)
+        # watchdogs and TF go on when the ROS clock stands still
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._tick_timer = self.create_timer(TICK_S, self._tick, clock=steady)
+        self._tf_timer = self.create_timer(REBROADCAST_S, self._rebroadcast, clock=steady)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Check the parameters and begin to load the model, which goes on in the background."""

@@ -1,0 +1,218 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Lifecycle, start-up, failure to start, signals, and the multi-threaded executor."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from diagnostic_msgs.msg import DiagnosticStatus
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+from nav_msgs.msg import Odometry
+from node_harness import REPOSITORY, Camera, Client, NodeProcess, feed, wait_until
+
+SCALE_FRAMES = 3
+PROMPT_S = 2.0
+"""Time within which a signal is obeyed."""
+
+MULTI_THREADED = """
+import rclpy, sys
+from rclpy.executors import MultiThreadedExecutor, ExternalShutdownException
+from lingbot_map_ros.ros.node import MapNode
+rclpy.init(args=sys.argv)
+node = MapNode()
+executor = MultiThreadedExecutor(4)
+executor.add_node(node)
+try:
+    executor.spin()
+except (KeyboardInterrupt, ExternalShutdownException):
+    pass
+executor.shutdown(timeout_sec=2.0)
+node.destroy_node()
+rclpy.try_shutdown()
+"""
+
+WITHOUT_TORCH = """
+import importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "torch" else find(name, *rest)
+from lingbot_map_ros.ros.node import main
+sys.exit(main(sys.argv))
+"""
+
+
+@pytest.fixture(scope="module")
+def client():
+    client = Client("lifecycle_client")
+    yield client
+    client.close()
+
+
+def ask(client, kind, service, **fields):
+    caller = client.node.create_client(kind, client.name(f"~/{service}"))
+    assert caller.wait_for_service(30)
+    future = caller.call_async(kind.Request(**fields))
+    wait_until(future.done, 40, service)
+    client.node.destroy_client(caller)
+    return future.result()
+
+
+def change(client, transition):
+    return ask(client, ChangeState, "change_state", transition=Transition(id=transition)).success
+
+
+def state(client):
+    return ask(client, GetState, "get_state").current_state.label
+
+
+def threads(pid):
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"Threads:\s+(\d+)", text).group(1))
+
+
+def test_every_transition_by_a_lifecycle_manager(client):
+    node = NodeProcess(autostart=False, drop_policy="all", image_qos="reliable")
+    try:
+        assert state(client) == "unconfigured"
+        assert client.wait_for_state("unconfigured").level == DiagnosticStatus.OK
+        counts = []
+        camera = Camera(client)
+        results = client.record(Odometry, "~/odometry")
+        for _ in range(2):
+            began = time.monotonic()
+            assert change(client, Transition.TRANSITION_CONFIGURE)
+            assert time.monotonic() - began < PROMPT_S
+            answer = client.call("reset")
+            assert not answer.success or answer.message.startswith("session")
+            client.wait_for_state("inactive")
+            assert client.call("reset").success
+            assert change(client, Transition.TRANSITION_ACTIVATE)
+            camera.connect()
+            camera.gathering = SCALE_FRAMES - 1
+            feed(camera, results, 4)
+            assert change(client, Transition.TRANSITION_DEACTIVATE)
+            assert state(client) == "inactive"
+            wait_until(lambda: not camera.publisher.get_subscription_count(), 5)
+            assert change(client, Transition.TRANSITION_CLEANUP)
+            client.wait_for_state("unconfigured")
+            names = {name for name, _ in client.node.get_topic_names_and_types()}
+            wait_until(lambda: not client.node.count_publishers("/lingbot_map/odometry"), 5, names)
+            counts.append(threads(node.pid))
+        assert counts[1] <= counts[0]
+        assert change(client, Transition.TRANSITION_UNCONFIGURED_SHUTDOWN)
+        client.wait_for_state("finalized")
+    finally:
+        code, _ = node.stop()
+    assert code == 0, node.log
+    assert "Traceback" not in node.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_are_obeyed_while_loading(client, number):
+    node = NodeProcess()
+    client.wait_for_state("loading")
+    code, seconds = node.stop(number)
+    assert code == 0, node.log
+    assert seconds < PROMPT_S
+    assert "Traceback" not in node.log
+
+
+def test_sigterm_twice_in_mid_stream_ends_cleanly(client):
+    node = NodeProcess(drop_policy="all", image_qos="reliable")
+    camera = Camera(client)
+    camera.connect()
+    for _ in range(10):
+        camera.send()
+    time.sleep(0.2)
+    node.send(signal.SIGTERM)
+    time.sleep(0.05)
+    code, seconds = node.stop(signal.SIGINT)
+    assert code == 0, node.log
+    assert seconds < PROMPT_S
+    assert "Traceback" not in node.log
+
+
+def test_a_missing_checkpoint_is_an_error_that_can_be_mended(client):
+    node = NodeProcess(checkpoint="/nowhere/model.pt")
+    try:
+        status = client.wait_for_state("error")
+        assert status.level == DiagnosticStatus.ERROR
+        assert "/nowhere/model.pt" in status.message
+        assert state(client) == "unconfigured"
+        done = subprocess.run(
+            [sys.executable, "-c", SET_CHECKPOINT], cwd=REPOSITORY, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert change(client, Transition.TRANSITION_CONFIGURE)
+        client.wait_for_state("inactive")
+    finally:
+        code, _ = node.stop()
+    assert code == 0
+
+
+SET_CHECKPOINT = """
+import rclpy
+from rcl_interfaces.srv import SetParameters
+from rclpy.parameter import Parameter
+rclpy.init()
+node = rclpy.create_node("setter")
+service = node.create_client(SetParameters, "/lingbot_map/set_parameters")
+assert service.wait_for_service(20)
+value = Parameter("checkpoint", value="random:tiny").to_parameter_msg()
+future = service.call_async(SetParameters.Request(parameters=[value]))
+rclpy.spin_until_future_complete(node, future, timeout_sec=20)
+assert future.result().results[0].successful
+"""
+
+
+def test_parameters_that_cannot_work_end_the_start_with_one_sentence():
+    for parameters, sentence in (
+        ({"tf_mode": "map"}, "scale_source: none leaves the map in model units"),
+        ({"keyframe_mode": "never"}, "keyframe_mode must be one of interval, motion, manual"),
+        ({"scale": 2}, "write a decimal point"),
+    ):
+        node = NodeProcess(**parameters)
+        assert node.wait(20) == 1
+        assert sentence in node.log
+        assert "Traceback" not in node.log
+
+
+def test_without_torch_one_sentence_names_interpreter_and_command():
+    node = NodeProcess(program=WITHOUT_TORCH)
+    assert node.wait(20) == 1
+    assert f"PyTorch is not installed for {sys.executable}" in node.log
+    assert f"{sys.executable} -m pip install torch" in node.log
+    assert "Traceback" not in node.log
+
+
+def test_the_node_does_not_import_torch_before_it_is_configured():
+    code = "import sys, lingbot_map_ros.ros.node; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0
+
+
+def test_a_multi_threaded_executor_works_as_well(client):
+    node = NodeProcess(program=MULTI_THREADED, drop_policy="all", image_qos="reliable")
+    try:
+        camera = Camera(client)
+        camera.connect()
+        results = client.record(Odometry, "~/odometry")
+        time.sleep(0.5)
+        camera.gathering = SCALE_FRAMES - 1
+        feed(camera, results, 6)
+        assert client.call("defer_eviction", True).success
+        feed(camera, results, 2)
+        assert client.call("rollback_last_frame").success
+        assert client.call("execute_deferred_eviction").success
+        assert client.call("defer_eviction", False).success
+        assert client.call("reset").success
+        camera.gathering = SCALE_FRAMES - 1
+        feed(camera, results, 3)
+        client.wait_for_state("tracking")
+    finally:
+        node.stop()
+    assert "Traceback" not in node.log.replace("KeyboardInterrupt", "")
