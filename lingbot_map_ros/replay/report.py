@@ -39,7 +39,7 @@ def describe(
             "processed": len(runner.times),
             "poses": len(stamps),
             "keyframes": len(keyframes),
-            "withheld": status.withheld,
+            "withheld": runner.withheld,
             "left_out": source.losses.frames,
             "windows": status.window + 1,
             "segments": mapper.segments,

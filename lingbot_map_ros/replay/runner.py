@@ -81,6 +81,12 @@ class Runner:
         return self.stream.scale.source != "none" and self.stream.scale.settled
 
     @property
+    def withheld(self) -> int:
+        """Images that went in and neither came out nor still wait for a stream to start."""
+        handed_out = sum(row.results for row in self.times)
+        return len(self.times) - handed_out - self.stream.session.status().gathered
+
+    @property
     def world(self) -> Sim3:
         """From the session's map to the world that is written.
 
@@ -116,20 +122,19 @@ class Runner:
             began = time.perf_counter()
 
     def finish(self) -> None:
-        """Take over the last decisions, and say which images never became frames."""
+        """Take over the last decisions, and note which images have no pose."""
         self.stream.session.commit()
         self._settle()
         status = self.stream.session.status()
-        losses = self.source.losses
+        notes = self.source.losses.notes
         if status.gathered:
-            losses.frames += status.gathered
-            losses.sentences.append(
+            notes.append(
                 f"the last {status.gathered} images are too few to start a stream, which takes "
                 f"{status.needed} (num_scale_frames)"
             )
-        if status.withheld:
-            losses.notes.append(
-                f"{status.withheld} frames were withheld because their poses could not be trusted "
+        if self.withheld:
+            notes.append(
+                f"{self.withheld} frames have no pose, because none could be trusted "
                 f"(last reason: {status.last_reason})"
             )
 
