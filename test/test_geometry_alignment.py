@@ -251,6 +251,14 @@ def test_keyframes_without_depth_still_vote_for_the_pose():
         align_keyframes(reference, [KeyframeView(v.T * np.nan, v.depth, None) for v in current])
 
 
+def test_large_images_are_thinned_without_harm():
+    truth, reference, current = shared_keyframes(
+        np.random.default_rng(8), 4, noise=0.001, size=(378, 504)
+    )
+    fit, _ = align_keyframes(reference, current)
+    assert fit.scale == pytest.approx(truth.scale, rel=0.003)
+
+
 def test_the_quality_tells_a_good_fit_from_a_bad_one():
     rng = np.random.default_rng(4)
     _, *good = shared_keyframes(rng, 8, noise=0.001)

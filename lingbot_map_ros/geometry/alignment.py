@@ -20,6 +20,8 @@ FAR_PERCENTILE = 90
 """Depth above this percentile of its frame is the least certain and says nothing about scale."""
 MIN_PIXELS = 16
 """Fewest shared depth pixels that give a frame a scale."""
+MAX_PIXELS = 20_000
+"""Depth is thinned to this many pixels a keyframe: more cost time and add nothing to a median."""
 REJECTION_SIGMAS = 3.0
 REJECTION_FLOOR = 0.01
 """A keyframe that agrees within this fraction of the scene is never rejected."""
@@ -75,6 +77,7 @@ def align_keyframes(
 
     Raises AlignmentError if no keyframe has finite poses, or none has usable depth in both worlds.
     """
+    reference, current = [_thinned(v) for v in reference], [_thinned(v) for v in current]
     usable = [
         i
         for i, (a, b) in enumerate(zip(reference, current, strict=True))
@@ -155,6 +158,14 @@ class _Votes:
         R = nearest_rotation(self.R[inliers].mean(0))
         t = (self.c_ref[inliers] - scale * self.c_cur[inliers] @ R.T).mean(0)
         return Sim3(scale, R, t)
+
+
+def _thinned(view: KeyframeView) -> KeyframeView:
+    if view.depth is None or view.depth.size <= MAX_PIXELS:
+        return view
+    every = math.ceil(math.sqrt(view.depth.size / MAX_PIXELS))
+    confidence = None if view.confidence is None else view.confidence[::every, ::every]
+    return KeyframeView(view.T, view.depth[::every, ::every], confidence)
 
 
 def _log_scale(reference: KeyframeView, current: KeyframeView) -> float:
