@@ -104,5 +104,10 @@ def _blur(image: Tensor, sigma: Tensor) -> Tensor:
     height, width = image.shape[-2:]
     padding = (BLUR_RADIUS,) * 4
     padded = pad(image.flatten(0, 1), padding, mode="replicate").unflatten(0, image.shape[:2])
-    rows = sum(w * padded[..., k : k + height, :] for k, w in enumerate(weights))
-    return sum(w * rows[..., k : k + width] for k, w in enumerate(weights))  # type: ignore
+    rows = weights[0] * padded[..., :height, :]
+    for k in range(1, len(weights)):
+        rows = rows + weights[k] * padded[..., k : k + height, :]
+    blurred = weights[0] * rows[..., :width]
+    for k in range(1, len(weights)):
+        blurred = blurred + weights[k] * rows[..., k : k + width]
+    return blurred

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from . import world as w
@@ -41,14 +42,17 @@ class Scene:
     def stack(worlds: Sequence[World], device: torch.device) -> Scene:
         """Batch worlds and move them to a device in one copy each."""
         lights = [np.concatenate([x.light_position, x.light_colour], -1) for x in worlds]
-        arrays = (
-            np.stack([x.local_affine() for x in worlds]),
-            np.stack([x.half for x in worlds]),
-            np.stack([x.surfaces for x in worlds]),
-            np.stack(lights),
-            np.stack([x.ambient for x in worlds]),
+
+        def upload(arrays: list[NDArray[np.float64]]) -> Tensor:
+            return torch.from_numpy(np.stack(arrays)).to(device, torch.float32)
+
+        return Scene(
+            upload([x.local_affine() for x in worlds]),
+            upload([x.half for x in worlds]),
+            upload([x.surfaces for x in worlds]),
+            upload(lights),
+            upload([x.ambient for x in worlds]),
         )
-        return Scene(*(torch.from_numpy(a).to(device, torch.float32) for a in arrays))
 
     def keep(self, wanted: Tensor) -> Scene:
         """Drop primitives from a scene of one world: wanted [P] bool on the CPU, shell kept."""
@@ -110,13 +114,13 @@ def _box(o: list[Tensor], d: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 def _quadric(o: list[Tensor], d: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Entry and exit of the unit sphere, or unit circle, in as many dimensions as given."""
-    a = sum(x * x for x in d)
-    b = sum(x * y for x, y in zip(o, d))
-    c = sum(x * x for x in o) - 1.0
-    root = b * b - a * c  # type: ignore[operator]
+    a, b, c = d[0] * d[0], o[0] * d[0], o[0] * o[0] - 1.0
+    for x, y in zip(o[1:], d[1:]):
+        a, b, c = a + y * y, b + x * y, c + x * x
+    root = b * b - a * c
     # A ray that misses gets an empty interval.
     reach = torch.where(root > 0, root.clamp(min=0).sqrt(), -FAR)
-    return (-b - reach) / a, (-b + reach) / a  # type: ignore[operator]
+    return (-b - reach) / a, (-b + reach) / a
 
 
 def _cylinder(o: list[Tensor], d: list[Tensor]) -> tuple[Tensor, Tensor]:

@@ -49,12 +49,11 @@ def render_batch(
     length.
     """
     depth, _ = cast(scene, poses[:, :, 0], rays[:, 0])
-    colour = None
+    colour = torch.zeros(*depth.shape, 3, device=depth.device)
     for k in range(1, 1 + SAMPLES):
         pose, ray = poses[:, :, k], rays[:, k]
-        sample = shade(scene, textures, pose, ray, pixel, *cast(scene, pose, ray))
-        colour = sample if colour is None else colour + sample
-    return colour / SAMPLES, depth  # type: ignore[operator]
+        colour = colour + shade(scene, textures, pose, ray, pixel, *cast(scene, pose, ray))
+    return colour / SAMPLES, depth
 
 
 class FrameRenderer:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 SIZE = 256
-Image = NDArray[np.float32]
+Image = NDArray[Any]
 Rng = np.random.Generator
 
 

@@ -9,7 +9,9 @@ looking at any world; the world is built around it, which keeps every path free 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,7 @@ SUBSTEPS = 8
 MIN_LOOP_SECONDS = 11.9
 MAX_YAW_RATE = math.radians(30.0)
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,9 @@ def _smooth(values: Array, times: Array, seconds: float) -> Array:
     return np.convolve(padded, np.full(width, 1.0 / width), mode="same")[width:-width]
 
 
-def _knots(rng: np.random.Generator, times: Array, spacing: float, draw) -> Array:
+def _knots(
+    rng: np.random.Generator, times: Array, spacing: float, draw: Callable[[int], Array]
+) -> Array:
     """Values drawn at irregular knots about ``spacing`` seconds apart, joined by lines."""
     count = int(times[-1] / spacing) + 3
     at = np.cumsum(rng.uniform(0.6, 1.4, count) * spacing) - rng.uniform(0.6, 1.4) * spacing
@@ -110,7 +114,9 @@ def _stops(rng: np.random.Generator, times: Array, every: float) -> Array:
     return _smooth(factor, times, 0.5)
 
 
-def _drive(rng: np.random.Generator, times: Array, limit_v: float, limit_w: float):
+def _drive(
+    rng: np.random.Generator, times: Array, limit_v: float, limit_w: float
+) -> tuple[Array, Array]:
     speed = _knots(rng, times, 1.5, lambda n: rng.uniform(0.4, 1.0, n) * limit_v)
 
     def turns(n: int) -> Array:
@@ -124,7 +130,7 @@ def _drive(rng: np.random.Generator, times: Array, limit_v: float, limit_w: floa
 
 def _insert_turns(
     rng: np.random.Generator, times: Array, speed: Array, rate: Array, limit_w: float, mostly: bool
-):
+) -> tuple[Array, Array]:
     """Turn on the spot for a while, several times."""
     turning = np.zeros_like(times)
     spin = np.zeros_like(times)
@@ -141,7 +147,9 @@ def _insert_turns(
     return (1 - turning) * speed + creep, np.clip(blended, -limit_w, limit_w)
 
 
-def _corridor(rng: np.random.Generator, times: Array, limit_v: float, limit_w: float):
+def _corridor(
+    rng: np.random.Generator, times: Array, limit_v: float, limit_w: float
+) -> tuple[Array, Array]:
     """Straight along a corridor with a slight weave; after some metres a right-angled bend."""
     speed = _knots(rng, times, 2.0, lambda n: rng.uniform(0.6, 1.0, n) * limit_v)
     speed = speed * _stops(rng, times, 15.0)
@@ -154,7 +162,9 @@ def _corridor(rng: np.random.Generator, times: Array, limit_v: float, limit_w: f
     return speed, yaw
 
 
-def _loop(rng: np.random.Generator, times: Array, length: float, limit_v: float, limit_w: float):
+def _loop(
+    rng: np.random.Generator, times: Array, length: float, limit_v: float, limit_w: float
+) -> tuple[Array, Array]:
     """A closed convex curve: the second half repeats the first, turned by 180 degrees.
 
     A clip shorter than a whole loop takes its beginning.
@@ -169,8 +179,8 @@ def _loop(rng: np.random.Generator, times: Array, length: float, limit_v: float,
     turned = mean * times + depth * mean * length / (2 * wave) * (
         np.sin(2 * wave * times / length + shift) - math.sin(shift)
     )
-    speed = limit_v * rng.uniform(0.7, 0.85)
-    speed = speed * (1 + 0.18 * np.sin(2 * math.pi * (phase + rng.random())))
+    cruise = limit_v * rng.uniform(0.7, 0.85)
+    speed = cruise * (1 + 0.18 * np.sin(2 * math.pi * (phase + rng.random())))
     yaw = rng.uniform(-math.pi, math.pi) + rng.choice([-1.0, 1.0]) * turned
     return speed, yaw
 
