@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from lingbot_map_ros.geometry.alignment import KeyframeView, align_keyframes
-from lingbot_map_ros.geometry.poses import make_pose, rotation_angle
+from lingbot_map_ros.geometry.poses import encode_pose, make_pose, rotation_angle
 from lingbot_map_ros.geometry.sim3 import IDENTITY, AlignmentError, Sim3, umeyama
+from lingbot_map_ros.geometry.stitching import Window, align_window
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -249,6 +250,41 @@ def test_keyframes_without_depth_still_vote_for_the_pose():
         align_keyframes([], [])
     with pytest.raises(AlignmentError):
         align_keyframes(reference, [KeyframeView(v.T * np.nan, v.depth, None) for v in current])
+
+
+def baseline(reference, current):
+    """The reference's rule on the same keyframes."""
+    windows = []
+    for views in (reference, current):
+        poses = np.stack([view.T for view in views])
+        K = np.diag([30.0, 30, 1])
+        windows.append(
+            Window(
+                encode_pose(poses, np.tile(K, (len(poses), 1, 1)), (18, 24)),
+                np.stack([view.depth for view in views]),
+                np.stack([view.confidence for view in views]),
+                np.ones(len(poses), bool),
+            )
+        )
+    return align_window(*windows, overlap=len(reference))
+
+
+def test_all_keyframes_together_beat_the_single_anchor_of_the_baseline():
+    errors = []
+    for seed in range(20):
+        truth, *views = shared_keyframes(np.random.default_rng(seed), 8, noise=0.01)
+        fits = align_keyframes(*views)[0], baseline(*views)
+        errors.append([scene_shift(fit, truth, *views) for fit in fits])
+    robust, single = np.median(errors, 0)
+    assert robust < 0.6 * single
+
+
+def test_a_broken_last_keyframe_ruins_the_baseline_only():
+    rng = np.random.default_rng(1)
+    truth, reference, current = shared_keyframes(rng, 8, noise=0.001)
+    spoilt = [*current[:-1], plant_outlier(current[-1], "rotated", rng)]
+    assert scene_shift(baseline(reference, spoilt), truth, reference, current) > 0.1
+    assert scene_shift(align_keyframes(reference, spoilt)[0], truth, reference, current) < 0.01
 
 
 def test_large_images_are_thinned_without_harm():
