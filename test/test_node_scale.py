@@ -38,7 +38,7 @@ from lingbot_map_ros.ros.frames import (
 )
 from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
 
-FRAMES = 60
+FRAMES = 40
 METRES = 2.5
 """Metres a unit of the model, by the scripted odometry."""
 MOUNT = make_pose(np.eye(3), [0.3, -0.1, 0.5]) @ BODY_FROM_OPTICAL
@@ -166,7 +166,7 @@ def test_the_scale_settles_within_three_percent(client, run):
     text = client.status().figures["scale"]
     assert text.endswith("m per unit")
     assert math.isclose(float(text.split()[0]), METRES, rel_tol=0.03)
-    assert 16 < run.metric_from < FRAMES - 10
+    assert 10 < run.metric_from < FRAMES - 10
 
 
 def test_poses_are_in_model_units_first_and_in_metres_then(run, cameras):

@@ -73,7 +73,7 @@ class Pipeline:
 
     def process(self, frame: ImageFrame) -> None:
         """Process one image; an error leaves the stream as it was."""
-        began = time.perf_counter()
+        arrived, began = time.monotonic(), time.perf_counter()
         decode = compressed_to_rgb if frame.compressed else image_to_rgb
         image = decode(frame.msg, self._window)
         if self._size and image.shape != self._size:
@@ -90,11 +90,10 @@ class Pipeline:
         self._publish(results, frame.msg.header.frame_id)
         self.last_error = ""
         self.timings = {
+            "waiting": (arrived - frame.received) * 1e3,
             "decode": (decoded - began) * 1e3,
-            "step": (stepped - decoded) * 1e3,
+            **(results[-1].timings if results else {"step": (stepped - decoded) * 1e3}),
             "publish": (time.perf_counter() - stepped) * 1e3,
-            "waiting": (time.monotonic() - frame.received) * 1e3
-            - (time.perf_counter() - began) * 1e3,
         }
         if results:
             self.frame_age_s = (self._now_ns() - frame.stamp_ns) / 1e9
