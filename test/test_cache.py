@@ -308,6 +308,12 @@ def test_policy_of_another_cache():
         ({"sliding_window": 0}, ConfigurationError, "at least 1"),
         ({"backend": "flashinfer"}, BackendUnavailableError, "needs an NVIDIA GPU"),
         ({"fa3": True}, BackendUnavailableError, "needs an NVIDIA GPU"),
+        (
+            {"dtype": torch.float32, "backend": "flashinfer"},
+            BackendUnavailableError,
+            "takes float16 or bfloat16, not torch.float32",
+        ),
+        ({"head_dim": 80, "backend": "flashinfer"}, BackendUnavailableError, "not 80"),
         ({"fa3": True, "force_fp32": True}, ConfigurationError, "force_fp32"),
         ({"backend": "cudnn"}, ConfigurationError, "none of auto, flashinfer, sdpa"),
         ({"dtype": torch.int8}, BackendUnavailableError, "float dtype"),

@@ -97,19 +97,22 @@ class FlashInferBackend:
         return self._wrapper.run(q, (kv[0], kv[1]))
 
 
-def flashinfer_obstacle(device: torch.device, dtype: torch.dtype, head_dim: int) -> str | None:
-    """Why FlashInfer cannot serve this cache, or ``None`` when it can."""
+def flashinfer_obstacles(device: torch.device, dtype: torch.dtype, head_dim: int) -> list[str]:
+    """Everything that keeps FlashInfer from serving this cache; empty when it can."""
+    obstacles = []
     if device.type != "cuda":
-        return f"FlashInfer needs an NVIDIA GPU and the device is '{device}'"
-    if not torch.cuda.is_available():
-        return "FlashInfer needs CUDA and this PyTorch sees no GPU"
+        obstacles.append(f"FlashInfer needs an NVIDIA GPU and the device is '{device}'")
+    elif not torch.cuda.is_available():
+        obstacles.append("FlashInfer needs CUDA and this PyTorch sees no GPU")
     if dtype not in _FLASHINFER_DTYPES:
-        return f"FlashInfer takes float16 or bfloat16, not {dtype}"
+        obstacles.append(f"FlashInfer takes float16 or bfloat16, not {dtype}")
     if head_dim not in _FLASHINFER_HEAD_DIMS:
-        return f"FlashInfer takes a head dimension of {_FLASHINFER_HEAD_DIMS}, not {head_dim}"
+        obstacles.append(
+            f"FlashInfer takes head dimensions {_FLASHINFER_HEAD_DIMS}, not {head_dim}"
+        )
     if importlib.util.find_spec("flashinfer") is None:
-        return "flashinfer is not installed (pip install flashinfer-python)"
-    return None
+        obstacles.append("flashinfer is not installed (pip install flashinfer-python)")
+    return obstacles
 
 
 def select_backend(
@@ -130,15 +133,16 @@ def select_backend(
         raise ConfigurationError(f"attention back end '{name}' is none of {', '.join(BACKENDS)}")
     if not dtype.is_floating_point:
         raise BackendUnavailableError(f"a key/value cache cannot be of {dtype}; use a float dtype")
-    obstacle = flashinfer_obstacle(device, dtype, head_dim)
-    if fa3 and obstacle is None and torch.cuda.get_device_capability(device)[0] != 9:
-        obstacle = "the FA3 kernel needs a Hopper GPU (compute capability 9)"
-    if name == "flashinfer" and obstacle is not None:
+    obstacles = flashinfer_obstacles(device, dtype, head_dim)
+    if fa3 and not obstacles and torch.cuda.get_device_capability(device)[0] != 9:
+        obstacles.append("the FA3 kernel needs a Hopper GPU (compute capability 9)")
+    obstacle = "; ".join(obstacles)
+    if name == "flashinfer" and obstacle:
         raise BackendUnavailableError(
             f"{obstacle}; choose the gather-and-SDPA path (use_sdpa=True, backend='sdpa' or "
             "attention_backend: sdpa)"
         )
-    if name == "sdpa" or obstacle is not None:
+    if name == "sdpa" or obstacle:
         logger.info("attention back end: sdpa (%s)", "as chosen" if name == "sdpa" else obstacle)
         return GatherSdpaBackend(device)
     kernel = "fa3" if fa3 else "fa2"
