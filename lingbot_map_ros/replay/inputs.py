@@ -67,7 +67,7 @@ def open_inputs(options: Options, bag: Bag | None, stack: ExitStack) -> Inputs:
     frame = options.parameters.camera_frame or camera.frame_id
     odometry, mount = None, BODY_FROM_OPTICAL
     if options.parameters.scale_source == "odometry":
-        odometry = read_poses(bag, options.odom or _only_odometry(bag))
+        odometry = read_poses(bag, options.odom or _only_odometry(bag, truth_topic))
         mount = _mount(options, bag, camera, odometry.frame_id, frame)
     truth = _truth_of_camera(bag, truth_topic, camera, frame) if truth_topic else None
     return Inputs(camera, odometry, mount, truth_file, truth)
@@ -89,8 +89,9 @@ def _check_truth(path: Path, bag: Bag | None) -> None:
     read_tum(path)
 
 
-def _only_odometry(bag: Bag) -> str:
-    found = [topic.name for topic in bag.of_type(ODOMETRY)]
+def _only_odometry(bag: Bag, truth: str) -> str:
+    """Name the one Odometry topic that is not the ground truth."""
+    found = [topic.name for topic in bag.of_type(ODOMETRY) if topic.name != truth]
     if len(found) != 1:
         listed = ", ".join(found) or "none"
         raise SourceError(f"choose the Odometry topic with --odom; the bag's are: {listed}")

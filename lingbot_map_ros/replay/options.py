@@ -107,7 +107,9 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--video", type=Path, metavar="FILE", help="video file")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="for the results")
     parser.add_argument("--topic", default="", help="image topic (default: the only one)")
-    parser.add_argument("--odom", default="", help="Odometry topic (default: the only one)")
+    parser.add_argument(
+        "--odom", default="", help="Odometry topic (default: the only one that is not the truth)"
+    )
     parser.add_argument("--start-offset", type=non_negative, default=0.0, metavar="S")
     parser.add_argument("--duration", type=non_negative, metavar="S")
     parser.add_argument(

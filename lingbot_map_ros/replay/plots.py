@@ -32,12 +32,12 @@ def plot_trajectory(
     keyframes: NDArray[np.float64] | None = None,
     title: str = "",
 ) -> None:
-    """Draw positions [N, 3] from above (x, y) and from the side (x, z) in one world.
+    """Draw positions [N, 3] in the x-y and in the x-z plane of their world.
 
     ``unit`` labels the axes; ``keyframes`` [M, 3] are marked, ``truth`` [L, 3] lies below.
     """
     figure = Figure(figsize=(11, 5.5), layout="constrained")
-    for axes, vertical, name in zip(figure.subplots(1, 2), (1, 2), ("from above", "from the side")):
+    for axes, vertical in zip(figure.subplots(1, 2), (1, 2)):
         columns = [0, vertical]
         if truth is not None:
             axes.plot(*truth[:, columns].T, **_TRUTH)
@@ -47,7 +47,7 @@ def plot_trajectory(
         axes.plot(*estimate[0, columns], "s", color="tab:green", markersize=7, label="start")
         axes.plot(*estimate[-1, columns], "X", color="tab:red", markersize=8, label="end")
         _spatial(axes, "x", "xyz"[vertical], unit)
-        axes.set_title(name)
+        axes.set_title(f"x-{'xyz'[vertical]} plane")
     figure.axes[0].legend(loc="best", fontsize=9)
     figure.suptitle(title or "trajectory of the camera")
     _save(figure, path)
@@ -66,7 +66,7 @@ def plot_errors(
     axes.set(xlabel="time (s)", ylabel="error (m)", title=title, xlim=(seconds[0], seconds[-1]))
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper left", fontsize=9)
+    axes.legend(loc="best", fontsize=9)
     _save(figure, path)
 
 

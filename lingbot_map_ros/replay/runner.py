@@ -132,6 +132,8 @@ class Runner:
                 f"the last {status.gathered} images are too few to start a stream, which takes "
                 f"{status.needed} (num_scale_frames)"
             )
+        if self._odometry is not None and not self.metric:
+            notes.append("the odometry did not settle the scale: lengths are in model units")
         if self.withheld:
             notes.append(
                 f"{self.withheld} frames have no pose, because none could be trusted "
