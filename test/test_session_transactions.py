@@ -58,7 +58,7 @@ PLACES = [
 def session_of(mode, interval=2, lost_after=10):
     # Small windows, so that short sequences cross several.
     return StreamingSession(
-        tiny_model(room=4),
+        tiny_model(room=4, image_size=56),
         SessionConfig(
             max_keyframes=7,
             overlap_keyframes=2,
@@ -125,7 +125,7 @@ def replay(log, mode):
 
 
 @settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
