@@ -21,13 +21,13 @@ from typing import IO
 
 from ament_index_python.packages import get_package_prefix, get_package_share_directory
 
-from lingbot_map_ros.errors import LingbotMapError
+from lingbot_map_ros.errors import CheckpointError, LingbotMapError
 from lingbot_map_ros.replay.arguments import positive_int, strip_ros_arguments
 from lingbot_map_ros.replay.fastdds import fastdds_environment
 
 PACKAGE = "lingbot_map_ros"
 NODE = "/lingbot_map"
-BUILTIN, RANDOM = "builtin:small", "random:small"
+BUILTIN, RANDOM = "builtin:small", "random:"
 _OPTICAL_AXES = "[0.0, 0.0, 0.0, -0.5, 0.5, -0.5, 0.5]"
 _STOP_S = 10.0
 _ANSWER_S = 600.0
@@ -56,9 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="demo", description=__doc__.split("\n\n")[0])
     parser.add_argument("--output", type=Path, default=Path("demo_out"), help="default: demo_out")
     parser.add_argument("--frames", type=positive_int, default=150, help="images (default 150)")
-    parser.add_argument(
-        "--checkpoint", default="", help=f"weights (default {BUILTIN}, {RANDOM} until it ships)"
-    )
+    parser.add_argument("--checkpoint", default="", help=f"weights (default: {BUILTIN})")
     parser.add_argument(
         "--domain",
         type=int,
@@ -90,12 +88,12 @@ def demonstrate(folder: Path, frames: int, checkpoint: str, domain: int) -> None
     from lingbot_map_ros.replay import demo_report
     from lingbot_map_ros.synthetic.bag import write_bag
 
-    checkpoint = checkpoint or default_checkpoint()
+    checkpoint = choose_checkpoint(checkpoint)
     folder.mkdir(parents=True, exist_ok=True)
     bag, truth = folder / "bag", folder / "ground_truth.tum"
     shutil.rmtree(bag, ignore_errors=True)
     print(f"writing a recording of {frames} images to {bag}", flush=True)
-    write_bag(bag, truth, frames)
+    write_bag(bag, truth, frames, kind="loop")
     print(f"mapping it with {checkpoint}; the node's log is {folder / 'node.log'}", flush=True)
     os.environ.update(fastdds_environment(os.environ), ROS_DOMAIN_ID=str(domain))
     began = time.monotonic()
@@ -105,22 +103,31 @@ def demonstrate(folder: Path, frames: int, checkpoint: str, domain: int) -> None
     print(f"\nframes      {frames} in {seconds:.0f} s, the node's start included")
     print("\n".join(demo_report.lines(content)))
     print(f"files       {', '.join(sorted(path.name for path in folder.iterdir()))} in {folder}/")
-    if checkpoint.startswith("random:"):
+    if checkpoint.startswith(RANDOM):
         print(
             "The weights are random, so poses and map mean nothing: this shows the way of the data."
         )
 
 
-def default_checkpoint() -> str:
-    """Name the built-in model, or random weights where the package ships none."""
-    from lingbot_map_ros.errors import CheckpointError
+def choose_checkpoint(wanted: str) -> str:
+    """Name what is wanted, else the built-in model, else random weights (where none ships).
+
+    Raises
+    ------
+    CheckpointError
+        If what is wanted is not there.
+    """
     from lingbot_map_ros.models.checkpoint_file import locate
 
+    if wanted.startswith(RANDOM):
+        return wanted
     try:
-        locate(BUILTIN)
+        locate(wanted or BUILTIN)
     except CheckpointError:
-        return RANDOM
-    return BUILTIN
+        if wanted:
+            raise
+        return f"{RANDOM}small"
+    return wanted or BUILTIN
 
 
 def map_bag(folder: Path, bag: Path, checkpoint: str) -> tuple[Path, Path]:

@@ -13,6 +13,8 @@ from std_srvs.srv import Trigger
 
 from lingbot_map_ros.errors import LingbotMapError
 
+_DISCOVERY_S = 10.0
+
 
 class ServiceError(LingbotMapError):
     """A service that is not there, does not answer, or refuses."""
@@ -26,7 +28,7 @@ def call_triggers(names: Sequence[str], timeout: float) -> list[str]:
     names : sequence of str
         Resolved names of ``std_srvs/srv/Trigger`` services.
     timeout : float
-        Longest wait in seconds, once for a service to appear and once for its answer.
+        Longest wait in seconds for an answer.
 
     Raises
     ------
@@ -46,8 +48,8 @@ def call_triggers(names: Sequence[str], timeout: float) -> list[str]:
 
 def _call(node: Node, executor: SingleThreadedExecutor, name: str, timeout: float) -> str:
     client: Any = node.create_client(Trigger, name)
-    if not client.wait_for_service(timeout):
-        raise ServiceError(f"the service {name} does not appear within {timeout:g} s")
+    if not client.wait_for_service(_DISCOVERY_S):
+        raise ServiceError(f"there is no service {name}")
     answer: Any = client.call_async(Trigger.Request())
     executor.spin_until_future_complete(answer, timeout)
     if not answer.done():
