@@ -37,13 +37,14 @@ setup(
     install_requires=[
         "numpy>=1.21",
         "pillow>=9.0",
-        "pyyaml>=5.4",
         "safetensors>=0.4",
         "torch>=2.3",
     ],
     extras_require={
         # Paged attention on NVIDIA GPUs.
         "cuda": ["flashinfer-python>=0.6.10"],
+        # Checkpoints by the name hf://OWNER/REPO/FILE.
+        "hub": ["huggingface-hub>=0.20"],
         # The command-line programs: bags, evaluation, plots.
         "replay": ["evo>=1.30", "matplotlib>=3.5", "rosbags>=0.11", "tqdm>=4.60"],
         # What a ROS distribution brings along and a ROS from wheels does not; PyPI's cv-bridge
@@ -57,8 +58,9 @@ setup(
             "pydocstyle>=6.1",
             "pytest>=7.4",
             "pytest-timeout>=2.1",
+            "pyyaml>=5.4",
             "ruff>=0.9",
-            "types-PyYAML>=6.0",
+            "scipy>=1.8",
         ],
     },
 )
