@@ -39,6 +39,7 @@ setup(
         "pillow>=9.0",
         "safetensors>=0.4",
         "torch>=2.3",
+        "typing-extensions>=4.5",
     ],
     extras_require={
         # Paged attention on NVIDIA GPUs.
@@ -46,7 +47,16 @@ setup(
         # Checkpoints by the name hf://OWNER/REPO/FILE.
         "hub": ["huggingface-hub>=0.20"],
         # The command-line programs: bags, evaluation, plots.
-        "replay": ["evo>=1.30", "matplotlib>=3.5", "rosbags>=0.11", "tqdm>=4.60"],
+        "replay": [
+            "apsw>=3.40",
+            "backports.zstd>=1.0",
+            "evo>=1.30",
+            "lz4>=4.0",
+            "matplotlib>=3.6",
+            "rosbags>=0.11",
+            "ruamel.yaml>=0.17",
+            "tqdm>=4.60",
+        ],
         # What a ROS distribution brings along and a ROS from wheels does not; PyPI's cv-bridge
         # fails with NumPy 2.3 and OpenCV 5.
         "wheels": ["cv-bridge>=1.13", "numpy<2.3", "opencv-python-headless>=4.8,<5"],
