@@ -95,8 +95,10 @@ class Assembly:
         self._mailbox.clear("before_time_jump")
         self.source.forget(time_jumped=True)
         self._lookup.clear()
+        if self.worker.state is not WorkerState.READY:
+            return
         text = f"time went backwards ({reason})"
-        if not self.parameters.reset_on_time_jump or self.worker.state is not WorkerState.READY:
+        if not self.parameters.reset_on_time_jump:
             self._node.get_logger().warning(f"{text}: the session goes on")
             return
         self._node.get_logger().warning(f"{text}: a new session begins")

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WARM_UP_SIZE = (480, 640)
-"""Image (height, width) that the warm-up assumes."""
+ASSUMED_IMAGE = (480, 640)
+"""Height and width of the images that plan and warm-up assume before one has come."""
 
 
 def require_torch() -> None:
@@ -50,19 +50,25 @@ def load_session(parameters: Parameters) -> tuple[StreamingSession, torch.device
     import torch
 
     from lingbot_map_ros.models.checkpoint import load_model
+    from lingbot_map_ros.models.placement import resolve_device, resolve_dtype
     from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
 
+    device = resolve_device(parameters.device)
+    dtype = resolve_dtype(parameters.dtype, device)
+    cache_dtype = torch.float8_e4m3fn if parameters.kv_cache_dtype == "fp8" else None
+    # on "meta" the weights stay in the file until it is known that they fit
     model = load_model(
         parameters.checkpoint,
         model=parameters.model,
         sha256=parameters.checkpoint_sha256,
-        device=parameters.device,
-        dtype=parameters.dtype,
+        device=torch.device("meta"),
         attention_backend=parameters.attention_backend,
         pending_limit=parameters.pending_limit,
-        cache_dtype=torch.float8_e4m3fn if parameters.kv_cache_dtype == "fp8" else None,
+        cache_dtype=cache_dtype,
         **model_overrides(parameters),
     )
+    plan_memory(model, parameters, device, dtype, cache_dtype)
+    model.place(device, dtype)
     loaded = time.monotonic()
     warm_up(model)
     session = StreamingSession(
@@ -71,12 +77,45 @@ def load_session(parameters: Parameters) -> tuple[StreamingSession, torch.device
     logger.info(
         "%s is ready on %s (%s): loaded in %.1f s, warmed up in %.1f s",
         parameters.checkpoint,
-        model.device,
-        str(model.dtype).removeprefix("torch."),
+        device,
+        str(dtype).removeprefix("torch."),
         loaded - began,
         time.monotonic() - loaded,
     )
-    return session, model.device
+    return session, device
+
+
+def plan_memory(
+    model: GCTStream,
+    parameters: Parameters,
+    device: torch.device,
+    dtype: torch.dtype,
+    cache_dtype: torch.dtype | None,
+) -> None:
+    """Compute what the stream will need, before any of it is taken.
+
+    Raises
+    ------
+    MemoryPlanError
+        It does not fit; the message names settings that would.
+    """
+    from lingbot_map_ros.layers.attention_backends import flashinfer_obstacles
+    from lingbot_map_ros.mapping.voxel_map import VoxelMap
+    from lingbot_map_ros.streaming.memory import GIB, MemorySettings, available_memory, check_memory
+
+    obstacles = flashinfer_obstacles(device, cache_dtype or dtype, model.config.head_dim)
+    settings = MemorySettings(
+        model.config,
+        *ASSUMED_IMAGE,
+        dtype=dtype,
+        cache_dtype=cache_dtype,
+        pending_limit=model.pending_limit,
+        flashinfer=not obstacles and parameters.attention_backend != "sdpa",
+        map_bytes=VoxelMap.planned_bytes(parameters.map_max_points) if device.type == "cpu" else 0,
+    )
+    available = available_memory(device, parameters.memory_limit_gb)
+    plan = check_memory(settings, available)
+    logger.info("memory plan: %s of %.1f GiB on %s", plan, available / GIB, device)
 
 
 def model_overrides(parameters: Parameters) -> dict[str, Any]:
@@ -113,7 +152,7 @@ def warm_up(model: GCTStream) -> None:
 
     from lingbot_map_ros.streaming.preprocessing import network_size
 
-    height, width = network_size(*WARM_UP_SIZE, model.config)
+    height, width = network_size(*ASSUMED_IMAGE, model.config)
     # on a CPU there is nothing to compile, and a whole start could take minutes
     frames = model.config.num_scale_frames if model.device.type == "cuda" else 1
     images = torch.rand(frames, 3, height, width, device=model.device)

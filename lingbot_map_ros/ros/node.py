@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import rclpy
+from rclpy._rclpy_pybind11 import RCLError
 from rclpy.clock import Clock, ClockType, JumpThreshold, TimeJump
 from rclpy.duration import Duration
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
@@ -27,7 +28,7 @@ from lingbot_map_ros.ros.worker import WorkerState
 
 TICK_S = 0.2
 REBROADCAST_S = 0.05
-CLEANUP_S = 30.0
+CLEANUP_S = 10.0
 """Longest that cleanup waits for the worker to give the model back."""
 SHUTDOWN_S = 0.5
 """Longest that the end of the process waits for the worker."""
@@ -174,6 +175,10 @@ def main(args: list[str] | None = None) -> int:
         code = 1
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
+    except RCLError:
+        # a callback may still publish when a signal has already shut the context down
+        if rclpy.ok():
+            raise
     finally:
         # launch forwards a SIGINT that the terminal has sent already; once is enough
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,284 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of the node alone: stamps, odometry, static TF, placement, worker, latched topics."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from geometry_msgs.msg import TransformStamped
+from hypothesis import given
+from hypothesis import strategies as st
+from nav_msgs.msg import Odometry
+from node_harness import wait_until
+from tf2_msgs.msg import TFMessage
+
+from lingbot_map_ros.errors import CheckpointError
+from lingbot_map_ros.geometry.poses import make_pose, quaternion_to_matrix, rotation_angle
+from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL, PoseError, base_pose
+from lingbot_map_ros.ros.mailbox import Mailbox, MailboxClosedError
+from lingbot_map_ros.ros.odom_buffer import KEEP, OdomBuffer
+from lingbot_map_ros.ros.placement import Placement
+from lingbot_map_ros.ros.rates import Rate, Tally
+from lingbot_map_ros.ros.stamps import RESTART_FRAMES, StampGuard, Verdict
+from lingbot_map_ros.ros.tf_lookup import StaticLookup
+from lingbot_map_ros.ros.worker import NotReadyError, Worker, WorkerState
+from lingbot_map_ros.streaming.results import FrameResult
+
+SECOND = 1_000_000_000
+
+
+def pose(x=0.0, y=0.0, z=0.0, q=(0.0, 0.0, 0.0, 1.0)):
+    return make_pose(quaternion_to_matrix(np.array(q)), [x, y, z])
+
+
+@given(st.lists(st.integers(0, 100)))
+def test_accepted_stamps_rise(stamps):
+    guard = StampGuard()
+    accepted = [stamp for stamp in stamps if guard.judge(stamp) is Verdict.ACCEPT]
+    assert accepted == sorted(set(accepted))
+
+
+def test_stamps_are_named_by_what_is_wrong_with_them():
+    guard = StampGuard()
+    verdicts = [guard.judge(s) for s in (5 * SECOND, 5 * SECOND, 4 * SECOND, -1, 6 * SECOND)]
+    assert [v.value for v in verdicts] == [
+        "accepted",
+        "duplicate_stamp",
+        "old_stamp",
+        "negative_stamp",
+        "accepted",
+    ]
+
+
+def test_a_source_has_restarted_when_many_in_order_are_far_behind():
+    guard = StampGuard()
+    guard.judge(100 * SECOND)
+    verdicts = [guard.judge(s * SECOND) for s in range(1, RESTART_FRAMES + 1)]
+    assert verdicts == [Verdict.OLD] * (RESTART_FRAMES - 1) + [Verdict.RESTART]
+    guard = StampGuard()
+    guard.judge(100 * SECOND)
+    shuffled = [guard.judge(s * SECOND) for s in list(range(8, 0, -1)) * 5]
+    late = [guard.judge(100 * SECOND - s) for s in range(50, 0, -1)]
+    assert {*shuffled, *late} == {Verdict.OLD}
+
+
+def test_after_a_time_jump_images_from_before_it_are_stragglers(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    guard = StampGuard()
+    guard.judge(100 * SECOND)
+    guard.forget(time_jumped=True)
+    assert guard.judge(101 * SECOND) is Verdict.STRAGGLER
+    assert guard.judge(2 * SECOND) is Verdict.ACCEPT
+    now[0] = 2.0
+    assert guard.judge(101 * SECOND) is Verdict.ACCEPT
+
+
+def odometry(seconds, x, q=(0.0, 0.0, 0.0, 1.0)):
+    msg = Odometry()
+    msg.header.stamp.sec, msg.header.stamp.nanosec = divmod(int(seconds * SECOND), SECOND)
+    msg.pose.pose.position.x = x
+    to = msg.pose.pose.orientation
+    to.x, to.y, to.z, to.w = q
+    return msg
+
+
+def test_odometry_is_interpolated_between_neighbours_only():
+    buffer = OdomBuffer()
+    half = np.sqrt(0.5)
+    buffer.add(odometry(1.0, 1.0))
+    buffer.add(odometry(1.1, 2.0, (0.0, 0.0, half, half)))
+    buffer.add(odometry(9.0, 5.0))
+    middle = buffer.at(int(1.05 * SECOND))
+    assert middle[0, 3] == pytest.approx(1.5)
+    assert rotation_angle(middle) == pytest.approx(np.pi / 4)
+    assert buffer.at(SECOND)[0, 3] == 1.0
+    for outside in (0.5, 5.0, 10.0):
+        assert buffer.at(int(outside * SECOND)) is None
+    assert buffer.newest == 9 * SECOND
+    buffer.clear()
+    assert buffer.at(SECOND) is None
+
+
+def test_odometry_out_of_order_is_sorted_and_nonsense_refused():
+    buffer = OdomBuffer()
+    for seconds in (1.0, 1.2, 1.1, 1.1):
+        assert buffer.add(odometry(seconds, seconds))
+    assert buffer.at(int(1.15 * SECOND))[0, 3] == pytest.approx(1.15)
+    assert not buffer.add(odometry(1.3, float("nan")))
+    assert not buffer.add(odometry(1.3, 1.0, (0.0, 0.0, 0.0, 0.0)))
+    for index in range(3 * KEEP):
+        buffer.add(odometry(2.0 + index * 0.01, 0.0))
+    assert len(buffer._stamps) <= KEEP
+
+
+class _FakeNode:
+    """Enough of a node for a subscription."""
+
+    def create_subscription(self, kind, topic, callback, qos, **_):
+        self.callback = callback
+
+    def destroy_subscription(self, subscription):
+        self.callback = None
+
+
+def test_static_transforms_are_chained_both_ways():
+    node = _FakeNode()
+    lookup = StaticLookup(node)
+    for parent, child, x in (("base", "mast", 1.0), ("/mast", "cam", 2.0), ("base", "gps", -1.0)):
+        msg = TransformStamped(child_frame_id=child)
+        msg.header.frame_id = parent
+        msg.transform.translation.x = x
+        msg.transform.rotation.w = 1.0
+        node.callback(TFMessage(transforms=[msg]))
+    assert lookup.lookup("base", "cam", 0)[0, 3] == 3.0
+    assert lookup.lookup("cam", "base", 0)[0, 3] == -3.0
+    assert lookup.lookup("gps", "cam", 0)[0, 3] == 4.0
+    assert np.array_equal(lookup.lookup("cam", "cam", 0), np.eye(4))
+    assert lookup.lookup("base", "moon", 0) is None
+    loop = TransformStamped(child_frame_id="base")
+    loop.header.frame_id = "cam"
+    loop.transform.rotation.w = 1.0
+    broken = TransformStamped(child_frame_id="mast")
+    broken.header.frame_id = "base"
+    broken.transform.rotation.w = 0.0
+    node.callback(TFMessage(transforms=[loop, broken]))
+    assert lookup.lookup("base", "cam", 0) is not None
+
+
+def result(pose_odom, pose_map=None, index=0):
+    return FrameResult(
+        epoch=0,
+        index=index,
+        stamp_ns=index,
+        pose_map=pose_odom if pose_map is None else pose_map,
+        pose_odom=pose_odom,
+        intrinsics=np.eye(3),
+        depth=None,
+        confidence=None,
+        image=np.zeros((2, 2, 3), np.uint8),
+        keyframe=True,
+        pending=False,
+    )
+
+
+def test_the_first_camera_is_the_origin_and_looks_along_x():
+    placement = Placement()
+    tilted = pose(1.0, 2.0, 3.0, (0.1, 0.2, 0.3, 0.9))
+    first = placement.place(result(tilted), BODY_FROM_OPTICAL, "camera")
+    assert np.allclose(first.map_from_base, np.eye(4))
+    ahead = tilted @ pose(z=2.0)
+    second = placement.place(result(ahead), BODY_FROM_OPTICAL, "camera")
+    assert np.allclose(second.odom_from_base, pose(x=2.0))
+
+
+def test_a_new_scale_moves_the_map_and_not_the_odometry():
+    placement = Placement()
+    mount = pose(0.2, 0.0, 0.4) @ BODY_FROM_OPTICAL
+    placement.place(result(pose()), mount, "camera")
+    before = placement.place(result(pose(z=1.0)), mount, "camera")
+    placement.set_scale(2.0, metric=True)
+    same = placement.place(result(pose(z=1.0)), mount, "camera")
+    assert np.allclose(same.odom_from_base, before.odom_from_base)
+    assert np.allclose(same.map_from_base @ mount @ pose(), base_camera(2.0))
+    after = placement.place(result(pose(z=1.5)), mount, "camera")
+    step = after.odom_from_base[:3, 3] - same.odom_from_base[:3, 3]
+    assert np.allclose(step, [1.0, 0.0, 0.0])
+    assert np.allclose(after.map_from_odom @ after.odom_from_base, after.map_from_base)
+    assert np.allclose(np.linalg.det(after.map_from_odom[:3, :3]), 1.0)
+
+
+def base_camera(x):
+    return base_pose(pose(x=x) @ BODY_FROM_OPTICAL, pose())
+
+
+def test_a_pose_that_is_not_rigid_is_refused():
+    placement = Placement()
+    with pytest.raises(PoseError):
+        placement.map_from_base(result(pose()), BODY_FROM_OPTICAL)
+    placement.place(result(pose()), BODY_FROM_OPTICAL, "camera")
+    with pytest.raises(PoseError):
+        placement.place(result(pose() * 2), BODY_FROM_OPTICAL, "camera")
+
+
+class _Processor:
+    """Fails on odd numbers."""
+
+    def __init__(self):
+        self.done, self.errors, self.closed = [], [], False
+
+    def process(self, frame):
+        if frame % 2:
+            raise RuntimeError(f"odd {frame}")
+        self.done.append(frame)
+
+    def fail(self, error):
+        self.errors.append(str(error))
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_worker_loads_works_in_order_survives_errors_and_closes():
+    mailbox = Mailbox("all")
+    processor, gate = _Processor(), threading.Event()
+
+    def load():
+        gate.wait(10)
+        return processor
+
+    worker = Worker(mailbox, load, lambda: None)
+    with pytest.raises(NotReadyError, match="still loading"):
+        worker.submit(lambda: "too early")
+    gate.set()
+    wait_until(lambda: worker.state is WorkerState.READY, 5)
+    for number in range(4):
+        mailbox.put(number, number)
+    answer = worker.submit(lambda: f"after {processor.done}")
+    assert answer.result(5) == "after [0, 2]"
+    assert processor.errors == ["odd 1", "odd 3"]
+    assert worker.stop(5)
+    assert processor.closed
+    with pytest.raises(MailboxClosedError):
+        worker.submit(lambda: "too late").result(1)
+
+
+def test_a_worker_that_cannot_load_says_why():
+    def load():
+        raise CheckpointError("no such file: model.pt")
+
+    worker = Worker(Mailbox(), load, lambda: None)
+    wait_until(lambda: worker.state is WorkerState.FAILED, 5)
+    with pytest.raises(NotReadyError, match=r"model\.pt"):
+        worker.submit(lambda: "never")
+
+
+def test_a_busy_worker_tells_for_how_long_and_where():
+    mailbox, gate = Mailbox(), threading.Event()
+    worker = Worker(mailbox, _Processor, lambda: None)
+    wait_until(lambda: worker.state is WorkerState.READY, 5)
+
+    def a_long_computation():
+        gate.wait(10)
+        return "done"
+
+    answer = worker.submit(a_long_computation)
+    wait_until(lambda: worker.busy_for > 0.05, 5)
+    assert "a_long_computation" in worker.stack()
+    assert not worker.stop(0.05)
+    gate.set()
+    assert answer.result(5) == "done"
+    assert worker.stop(5)
+
+
+def test_rates_and_tallies_count():
+    rate, tally = Rate(), Tally()
+    for _ in range(5):
+        rate.tick()
+        tally.add("reason")
+    assert rate.total == 5
+    assert rate.per_second() > 1
+    assert rate.age < 1
+    assert tally.counts() == {"reason": 5}
