@@ -1,6 +1,6 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""The synthetic world: exact geometry, clear paths, determinism, separate seeds, trackable pictures."""
+"""The synthetic world: exact geometry, clear paths, determinism, separate seeds, good pictures."""
 
 import math
 
@@ -240,7 +240,7 @@ def test_clips_for_training():
     finally:
         sampler.close()
     assert clips["images"].shape == (2, 3, 3, 42, 56)
-    assert 0 <= clips["images"].min() and clips["images"].max() <= 1
+    assert clips["images"].min() >= 0 and clips["images"].max() <= 1
     assert clips["depth"].shape == (2, 3, 42, 56) and clips["depth"].min() > 0.1
     assert clips["poses"].shape == (2, 3, 4, 4) and clips["intrinsics"].shape == (2, 3, 3)
     assert not torch.equal(clips["depth"], later["depth"])

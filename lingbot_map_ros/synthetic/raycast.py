@@ -54,13 +54,24 @@ class Scene:
             upload([x.ambient for x in worlds]),
         )
 
+    def repeat(self, times: int) -> Scene:
+        """Each world several times in a row."""
+        return Scene(
+            self.affine.repeat_interleave(times, 0),
+            self.half.repeat_interleave(times, 0),
+            self.surfaces.repeat_interleave(times, 0),
+            self.lights.repeat_interleave(times, 0),
+            self.ambient.repeat_interleave(times, 0),
+            self.counts,
+        )
+
     def keep(self, wanted: Tensor) -> Scene:
         """Drop primitives from a scene of one world: wanted [P] bool on the CPU, shell kept."""
         nb, nc, ns = self.counts
         index = wanted.nonzero()[:, 0]
-        counts = tuple(int(part.sum()) for part in wanted[:-1].split([nb, nc, ns]))
+        boxes, cylinders, spheres = (int(x.sum()) for x in wanted[:-1].split([nb, nc, ns]))
         parts = (self.affine[:, index], self.half[:, index], self.surfaces[:, index])
-        return Scene(*parts, self.lights, self.ambient, counts)  # type: ignore[arg-type]
+        return Scene(*parts, self.lights, self.ambient, (boxes, cylinders, spheres))
 
 
 def cast(scene: Scene, poses: Tensor, rays: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,9 +81,10 @@ def cast(scene: Scene, poses: Tensor, rays: Tensor) -> tuple[Tensor, Tensor]:
     """
     nb, nc, ns = scene.counts
     # Camera to unit primitive, once for each frame and primitive: only six products a ray remain.
-    local = scene.affine[:, None, :, :, :3] @ poses[:, :, None, :3, :3]
-    start = scene.affine[:, None, :, :, :3] @ poses[:, :, None, :3, 3:]
-    start = start[..., 0] + scene.affine[:, None, :, :, 3]
+    # Sums in place of matmul, which a training loop may have set to TF32 or bfloat16.
+    linear, shift = scene.affine[:, None, :, :, :3], scene.affine[:, None, :, :, 3]
+    local = (linear[..., None] * poses[:, :, None, None, :3, :3]).sum(-2)
+    start = (linear * poses[:, :, None, None, :3, 3]).sum(-1) + shift
     u, v = (rays[:, None, None, :, k] for k in (0, 1))
 
     def components(first: int, last: int) -> tuple[list[Tensor], list[Tensor]]:

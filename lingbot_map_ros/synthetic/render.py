@@ -8,7 +8,6 @@ which smooths edges and blurs motion; depth is exact, along the ray through the 
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from . import world as w
 from .camera import Camera
 from .mipmap import TexturePyramid
 from .raycast import Scene, cast
@@ -28,7 +26,8 @@ from .shading import shade
 SAMPLES = 2
 # Offset in pixels of each sample; the first entry is the pixel centre, for the depth.
 SHIFTS = ((0.0, 0.0), (-0.25, -0.25), (0.25, 0.25))
-TILE = 160
+TILE = 128
+WIDENING = 0.03  # metres, and metres per metre of depth
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,12 +47,25 @@ def render_batch(
     ``poses`` [B,F,1+SAMPLES,4,4], ``rays`` [B,1+SAMPLES,R,2], ``pixel`` [B]: one over the focal
     length.
     """
-    depth, _ = cast(scene, poses[:, :, 0], rays[:, 0])
-    colour = torch.zeros(*depth.shape, 3, device=depth.device)
-    for k in range(1, 1 + SAMPLES):
-        pose, ray = poses[:, :, k], rays[:, k]
-        colour = colour + shade(scene, textures, pose, ray, pixel, *cast(scene, pose, ray))
-    return colour / SAMPLES, depth
+    worlds, samples = rays.shape[:2]
+    # The samples become worlds of their own: one cast and one shading, quick to compile.
+    poses, rays = poses.transpose(1, 2).flatten(0, 1), rays.flatten(0, 1)
+    depth, index = cast(scene.repeat(samples), poses, rays)
+
+    def coloured(x: Tensor) -> Tensor:
+        return x.unflatten(0, (worlds, samples))[:, 1:].flatten(0, 1)
+
+    colour = shade(
+        scene.repeat(samples - 1),
+        textures,
+        coloured(poses),
+        coloured(rays),
+        pixel.repeat_interleave(samples - 1),
+        coloured(depth),
+        coloured(index),
+    )
+    colour = colour.unflatten(0, (worlds, samples - 1)).mean(1)
+    return colour, depth.unflatten(0, (worlds, samples))[:, 0]
 
 
 class FrameRenderer:
@@ -65,18 +77,23 @@ class FrameRenderer:
         grid = np.stack([camera.rays(shift) for shift in SHIFTS])
         self.rays = torch.from_numpy(grid).to(device, torch.float32)
         self.pixel = torch.full((1,), 1.0 / camera.intrinsics[0, 0], device=device)
+        affine = scene.affine[0].cpu()
+        self.edges = torch.linalg.inv(affine[..., :3])
+        self.centre = -(self.edges @ affine[..., 3:])[..., 0]
 
     def __call__(self, poses: Tensor) -> tuple[Tensor, Tensor]:
         """Colour [H,W,3] and depth [H,W] from ``poses`` [1+SAMPLES,4,4]."""
         _, height, width, _ = self.rays.shape
         colour = self.rays.new_empty(height, width, 3)
         depth = self.rays.new_empty(height, width)
-        bounds = _bounding_spheres(self.scene, poses[0])
+        turn = poses[0, :3, :3].cpu()
+        centre = (self.centre - poses[0, :3, 3].cpu()) @ turn
+        edges = turn.T @ self.edges
         for top in range(0, height, TILE):
             for left in range(0, width, TILE):
                 area = (slice(top, top + TILE), slice(left, left + TILE))
                 tile = self.rays[:, area[0], area[1]]
-                visible = self.scene.keep(_may_see(bounds, tile[0].reshape(-1, 2)))
+                visible = self.scene.keep(_may_see(centre, edges, tile[0].flatten(0, 1).cpu()))
                 rays = tile.flatten(1, 2)[None]
                 c, d = render_batch(visible, self.textures, poses[None, None], rays, self.pixel)
                 colour[area] = c.view(*tile.shape[1:3], 3)
@@ -105,34 +122,15 @@ def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Ite
         torch.set_num_threads(threads)  # the setting of one thread is the default of later ones
 
 
-def _bounding_spheres(scene: Scene, pose: Tensor) -> Tensor:
-    """Centres in the camera's axes and radii of the primitives' bounding spheres [P,4]."""
-    half = scene.half[0].double()
-    affine = scene.affine[0].double()
-    centre = -torch.linalg.solve(affine[..., :3], affine[..., 3:])[..., 0]
-    nb, nc, ns = scene.counts
-    radius = half.norm(dim=-1)
-    radius[nb : nb + nc] = half[nb : nb + nc, 1:].norm(dim=-1)
-    radius[nb + nc : nb + nc + ns] = half[nb + nc : nb + nc + ns, 0]
-    turn = pose.double()
-    local = (centre - turn[:3, 3]) @ turn[:3, :3]
-    return torch.cat([local, radius[:, None]], -1)
+def _may_see(centre: Tensor, edges: Tensor, rays: Tensor) -> Tensor:
+    """Whether the frustum about a tile of rays [R,2] may meet each box around a primitive [P].
 
-
-def _may_see(bounds: Tensor, rays: Tensor) -> Tensor:
-    """Whether the cone about a tile of rays [R,2] touches each bounding sphere; the shell always.
-
-    The cone is a little wider than the tile: the camera moves while the shutter is open.
+    ``centre`` [P,3] is the centre, ``edges`` [P,3,3] the half edges as columns, in camera axes;
+    the frustum is a little wide, for the camera moves while the shutter is open.
     """
-    direction = torch.cat([rays, torch.ones_like(rays[:, :1])], -1).double()
-    direction = direction / direction.norm(dim=-1, keepdim=True)
-    axis = direction.mean(0)
-    axis = axis / axis.norm()
-    opening = (direction @ axis).min().clamp(-1, 1).acos() + math.radians(2.0)
-    distance = bounds[:, :3].norm(dim=-1)
-    radius = bounds[:, 3] + 0.03
-    angle = (bounds[:, :3] @ axis / distance).clamp(-1, 1).acos()
-    reach = (radius / distance).clamp(max=1.0).asin()
-    seen = (angle - reach < opening) | (distance <= radius)
-    seen[w.PRIMITIVES - 1] = True
-    return seen
+    (left, top), (right, bottom) = rays.amin(0).tolist(), rays.amax(0).tolist()
+    sides = [(1, 0, -left), (-1, 0, right), (0, 1, -top), (0, -1, bottom), (0, 0, 1)]
+    inward = torch.tensor(sides, dtype=centre.dtype)
+    reach = (inward @ edges).abs().sum(-1) + WIDENING
+    depth = centre[:, 2:].clamp(min=1.0)
+    return ((centre @ inward.T + reach + WIDENING * depth) > 0).all(-1)
