@@ -73,6 +73,8 @@ def node_and_player(context: LaunchContext) -> list[LaunchDescriptionEntity]:
 
 def only_image_topic(bag: Path) -> str:
     """Name the image topic of a bag from its metadata; raises where there is not exactly one."""
+    if not bag.exists():
+        raise RuntimeError(f"there is no bag {bag}")
     metadata = bag / "metadata.yaml"
     if not metadata.is_file():
         raise RuntimeError(f"{bag} has no metadata.yaml: name the topic of its images with image:=")
