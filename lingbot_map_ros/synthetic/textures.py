@@ -198,7 +198,7 @@ def _colour(rng: Rng, motif: Callable[[Rng], Image]) -> Image:
 def _palette(rng: Rng) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """A dark and a light colour of related, mostly muted hues."""
     tint = rng.uniform(0.0, 1.0, 3)
-    saturation = rng.uniform(0.1, 0.6)
+    saturation = rng.uniform(0.05, 0.5) * rng.uniform(0.4, 1.0)
     light = (1 - saturation) + saturation * tint
     dark = light * rng.uniform(0.6, 1.0, 3)
     return dark / dark.max() * rng.uniform(0.12, 0.35), light / light.max() * rng.uniform(0.7, 0.97)
