@@ -4,6 +4,7 @@
 
 import numpy as np
 import pytest
+import torch
 from oracle import HEIGHT, WIDTH, Oracle, loop, numbered, turn
 from streams import PERIOD, feed, fingerprints, tiny_session
 
@@ -212,3 +213,31 @@ def test_re_anchoring_waits_for_the_decision_of_pending_frames():
     assert session.drain_decisions() == [Decision(29, False), Decision(28, True)]
     (result,) = run(session, [40])
     assert oracle.window == window + 1 and result.segment == 0 and result.pending
+
+
+@pytest.mark.parametrize("stamps", [[0] * 40, range(40, 0, -1), [10**18, *range(39)]])
+def test_stamps_that_stand_or_run_backwards_do_not_stop_the_stream(stamps):
+    session = session_of(Oracle(POSES))
+    results = [r for n, stamp in enumerate(stamps) for r in session.step(numbered(n), stamp)]
+    assert len(results) == 40 and session.status().withheld == 0
+
+
+def test_a_frozen_image_is_a_camera_that_stands_still():
+    session = tiny_session()
+    feed(session, range(20))
+    results = feed(session, [20] * 60)
+    assert len(results) == 60 and session.status().segment == 0
+
+
+def test_out_of_memory_on_the_device_leaves_the_session_as_it_was(monkeypatch):
+    session, twin = tiny_session(), tiny_session()
+    feed(session, range(10))
+    feed(twin, range(10))
+
+    def full(*_args, **_kwargs):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory (planned)")
+
+    with monkeypatch.context() as patch, pytest.raises(torch.cuda.OutOfMemoryError):
+        patch.setattr(session._model.depth_head, "forward", full)
+        feed(session, [10])
+    assert fingerprints(feed(session, range(10, 30))) == fingerprints(feed(twin, range(10, 30)))
