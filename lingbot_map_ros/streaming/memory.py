@@ -162,8 +162,9 @@ def available_memory(device: torch.device, limit_gb: float = 0.0) -> int:
     """Bytes that this process may still take on a device, at most `limit_gb` (0: no limit)."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
-        fraction = torch.cuda.get_per_process_memory_fraction(device)
-        free = min(free, int(fraction * total) - torch.cuda.memory_reserved(device))
+        # Older versions of PyTorch can set this limit but not tell it.
+        fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _device: 1.0)
+        free = min(free, int(fraction(device) * total) - torch.cuda.memory_reserved(device))
     else:
         free = _available_host_memory()
     return min(free, int(limit_gb * 1e9)) if limit_gb > 0 else free
