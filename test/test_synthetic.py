@@ -16,7 +16,6 @@ from lingbot_map_ros.synthetic.raycast import Scene, cast
 from lingbot_map_ros.synthetic.sequence import (
     HELD_OUT,
     KINDS,
-    ClipSampler,
     is_held_out,
     make_sequence,
     plan_shot,
@@ -224,49 +223,14 @@ def test_bad_arguments_are_refused():
         make_sequence(0, 2, 32, 24, difficulty=2.0)
     with pytest.raises(InputError, match="frames"):
         make_sequence(0, 0, 32, 24)
+    with pytest.raises(InputError, match="seed"):
+        make_sequence(-1, 2, 32, 24)
     with pytest.raises(InputError, match="size"):
         make_sequence(0, 2, 4, 4)
     with pytest.raises(InputError, match="coefficients"):
         Camera(8, 8, np.eye(3), "plumb_bob", (0.1,))
     with pytest.raises(InputError, match="inverted"):
         Camera(64, 64, pinhole(64, 64, 1.5).intrinsics, "plumb_bob", (-0.9, 0, 0, 0, 0)).rays()
-
-
-def test_clips_for_training():
-    textures = torch.randint(0, 256, (3, SIZE, SIZE, 3), dtype=torch.uint8)
-    sampler = ClipSampler(2, 3, 56, 42, seed=4, textures=textures, kinds=("drive", "rotate"))
-    try:
-        clips, later = sampler.sample(), sampler.sample()
-    finally:
-        sampler.close()
-    assert clips["images"].shape == (2, 3, 3, 42, 56)
-    assert clips["images"].min() >= 0 and clips["images"].max() <= 1
-    assert clips["depth"].shape == (2, 3, 42, 56) and clips["depth"].min() > 0.1
-    assert clips["poses"].shape == (2, 3, 4, 4) and clips["intrinsics"].shape == (2, 3, 3)
-    assert not torch.equal(clips["depth"], later["depth"])
-    again = ClipSampler(2, 3, 56, 42, seed=4, textures=textures, kinds=("drive", "rotate"))
-    try:
-        torch.testing.assert_close(again.sample(), clips, rtol=0, atol=0)
-    finally:
-        again.close()
-
-
-def test_batched_rendering_equals_tiled():
-    """The static-shape path of the GPU and the culled tiles of the CPU draw the same picture."""
-    sampler = ClipSampler(2, 2, 64, 48, seed=9)
-    try:
-        tiled = sampler.sample()
-    finally:
-        sampler.close()
-    batched = ClipSampler(2, 2, 64, 48, seed=9, compiled=False)
-    batched._on_cpu = batched._at_once
-    try:
-        whole = batched.sample()
-    finally:
-        batched.close()
-    close = (tiled["depth"] / whole["depth"] - 1).abs() < 1e-4
-    assert close.float().mean() > 0.999
-    assert (tiled["images"] - whole["images"]).abs().mean() < 1e-3
 
 
 def test_unused_primitives_are_out_of_sight():
