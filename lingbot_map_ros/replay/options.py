@@ -27,6 +27,7 @@ SHARED = (
     "sliding_window",
     "max_keyframes",
     "overlap_keyframes",
+    "memory_limit_gb",
     "keyframe_mode",
     "keyframe_interval",
     "keyframe_motion_px",

@@ -126,6 +126,7 @@ def _play(bag: Bag, arguments: argparse.Namespace, ros: list[str]) -> "PlayRepor
         player.wait_for_subscribers()
         for _ in range(arguments.loop):
             player.play(bag.messages(chosen, start, stop))
+        player.flush()
         return player.report
     finally:
         node.destroy_node()

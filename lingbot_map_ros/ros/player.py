@@ -26,6 +26,7 @@ from lingbot_map_ros.errors import ConfigurationError
 CLOCK_PERIOD_S = 0.01
 _FULL_RETRY_S = 0.005
 _FLUSH_S = 10.0
+_SETTLE_S = 0.3
 # Serialization header and stamp; what is shorter was damaged in the bag.
 _SMALLEST_MESSAGE = 12
 
@@ -126,6 +127,7 @@ class BagPlayer:
         while True:
             found = any(p.get_subscription_count() for p in watched) or not watched
             if found and (not self._options.pace_by or self._subscribe_to_answers()):
+                self._let_discovery_settle()
                 return True
             if time.monotonic() >= deadline:
                 break
@@ -143,7 +145,7 @@ class BagPlayer:
         return found
 
     def play(self, messages: Iterable[Recorded]) -> None:
-        """Publish one round; call again for a loop. Blocks until all of it has gone out."""
+        """Publish one round and return when all of it has gone out; call again for a loop."""
         self._answered.clear()
         sent: list[int] = []
         timeline = _Timeline(self._options.rate)
@@ -161,12 +163,15 @@ class BagPlayer:
             if is_image:
                 self.report.images += 1
                 sent.append(header_stamp(message.data))
-        if self._options.reliable:
-            for publisher in self._publishers.values():
-                publisher.wait_for_all_acked(Duration(seconds=_FLUSH_S))
         if self._pacing and sent:
             self._wait_for_answer(sent[-1])
             self.report.unanswered += len(set(sent) - self._answered)
+
+    def flush(self) -> None:
+        """Wait until everything has arrived where reliability was promised; call it at the end."""
+        if self._options.reliable:
+            for publisher in self._publishers.values():
+                publisher.wait_for_all_acked(Duration(seconds=_FLUSH_S))
 
     def _qos(self, topic: str) -> QoSProfile:
         latched = topic.endswith("/tf_static")
@@ -178,6 +183,15 @@ class BagPlayer:
             reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
             durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
         )
+
+    def _let_discovery_settle(self) -> None:
+        """Wait until no more readers turn up: those of one node are found one after the other."""
+        readers, since = -1, time.monotonic()
+        while time.monotonic() < since + _SETTLE_S:
+            found = sum(p.get_subscription_count() for p in self._publishers.values())
+            if found != readers:
+                readers, since = found, time.monotonic()
+            self._executor.spin_once(timeout_sec=0.02)
 
     def _subscribe_to_answers(self) -> bool:
         """Subscribe to ``pace_by`` as soon as its publisher tells the type."""
