@@ -3,6 +3,7 @@
 """Depth head: dense prediction transformer over four aggregator outputs."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -21,22 +22,28 @@ class DepthMaps(NamedTuple):
     confidence: Tensor
 
 
-def positional_map(height: int, width: int, channels: int, aspect: float, like: Tensor) -> Tensor:
-    """Sine and cosine map ``[channels, height, width]`` over the image plane, amplitude 0.1.
+@lru_cache(maxsize=64)
+def _waves(length: int, span: float, quarter: int, device: torch.device) -> Tensor:
+    """Sines and cosines ``[2 * quarter, length]`` along one side, amplitude 0.1."""
+    position = torch.linspace(-span * (length - 1) / length, span * (length - 1) / length, length)
+    omega = 100.0 ** -(torch.arange(quarter, dtype=torch.float64) / quarter)
+    angle = omega[:, None] * position.double()[None]
+    return (0.1 * torch.cat((angle.sin(), angle.cos()))).float().to(device)
+
+
+def positional_map(
+    height: int, width: int, channels: int, aspect: float, device: torch.device
+) -> Tensor:
+    """Sine and cosine map ``[channels, height, width]`` over the image plane, float32.
 
     ``aspect`` is the input image's width over its height, whatever the size of the map.
     """
     diagonal = (aspect**2 + 1) ** 0.5
-    span_u, span_v = aspect / diagonal, 1 / diagonal
-    device = like.device
-    u = torch.linspace(-span_u * (width - 1) / width, span_u * (width - 1) / width, width)
-    v = torch.linspace(-span_v * (height - 1) / height, span_v * (height - 1) / height, height)
-    quarter = channels // 4
-    omega = 100.0 ** -(torch.arange(quarter, dtype=torch.float64) / quarter)
-    angle_u = omega[:, None, None] * u.double()[None, None, :].expand(-1, height, -1)
-    angle_v = omega[:, None, None] * v.double()[None, :, None].expand(-1, -1, width)
-    waves = torch.cat((angle_u.sin(), angle_u.cos(), angle_v.sin(), angle_v.cos()))
-    return (0.1 * waves).to(device, like.dtype)
+    across = _waves(width, aspect / diagonal, channels // 4, device)
+    down = _waves(height, 1 / diagonal, channels // 4, device)
+    return torch.cat(
+        (across[:, None, :].expand(-1, height, -1), down[:, :, None].expand(-1, -1, width))
+    )
 
 
 class ResidualConvUnit(nn.Module):
@@ -146,7 +153,7 @@ class DPTHead(nn.Module):
     @staticmethod
     def _add_positions(x: Tensor, aspect: float) -> Tensor:
         channels, height, width = x.shape[1:]
-        return x + positional_map(height, width, channels, aspect, x)
+        return x + positional_map(height, width, channels, aspect, x.device).to(x.dtype)
 
 
 def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:

@@ -49,7 +49,9 @@ class GatherSdpaBackend:
     def run(self, q: Tensor, kv: Tensor) -> Tensor:
         """Attend over the gathered rows; same shape and dtype as ``q``."""
         k, v = kv.flatten(1, 2).index_select(1, self._rows).transpose(1, 2).to(q.dtype)
-        return F.scaled_dot_product_attention(q.transpose(0, 1), k, v).transpose(0, 1)
+        # With a batch axis PyTorch takes its fused kernels, which never store the score matrix.
+        out = F.scaled_dot_product_attention(q.transpose(0, 1)[None], k[None], v[None])
+        return out[0].transpose(0, 1)
 
 
 class FlashInferBackend:

@@ -36,8 +36,6 @@ stream, the outputs for the heads, and the widest point of a block."""
 DEPTH_CONV_CHANNELS = 32
 SKIP_SHARE = (16 + 4 + 1 + 0.25) / 14**2
 """Size of the four coarser maps of the depth head, as a share of the image's."""
-POSITION_BYTES = 12
-"""Per pixel and feature of the depth head while its positional map is made, in float64."""
 HEADROOM = 0.05
 """Share of the free memory left to the allocator's fragments and kernels' own workspaces."""
 SMALLEST_IMAGE, SMALLEST_WINDOW = 112, 4
@@ -129,7 +127,7 @@ class MemorySettings:
         half = config.depth_features // 2 * FLOAT  # channels of the maps at full resolution
         skips = 2 * half * SKIP_SHARE
         convolving = group * (skips + 2 * (half + DEPTH_CONV_CHANNELS * FLOAT))
-        positioning = group * (skips + half) + POSITION_BYTES * config.depth_features
+        positioning = group * (skips + 2 * half) + half
         return max(aggregator, outputs + int(height * width * max(convolving, positioning)))
 
 
