@@ -63,7 +63,8 @@ def load_session(parameters: Parameters) -> tuple[StreamingSession, torch.device
         sha256=parameters.checkpoint_sha256,
         device=torch.device("meta"),
         attention_backend=parameters.attention_backend,
-        pending_limit=parameters.pending_limit,
+        # A newcomer stands in the caches before the policy decides about the oldest.
+        pending_limit=parameters.pending_limit + 1,
         cache_dtype=cache_dtype,
         **model_overrides(parameters),
     )
