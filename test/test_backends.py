@@ -18,6 +18,7 @@ HOPPER = ON_GPU and torch.cuda.get_device_capability()[0] == 9
 BACKENDS = [
     pytest.param("sdpa", "cpu", torch.float32, 1e-5, id="sdpa-float32"),
     pytest.param("sdpa", "cpu", torch.bfloat16, 2e-2, id="sdpa-bfloat16"),
+    pytest.param("sdpa", "cpu", torch.float8_e4m3fn, 1e-5, id="sdpa-float8"),
 ]
 if ON_GPU:
     BACKENDS += [
@@ -99,6 +100,8 @@ def test_agreement(backend, device, dtype, tolerance, window, scenario, patches)
     for decision in ["keyframe"] * SCALE + list(decisions(scenario)):
         for block, yardstick in enumerate(yardsticks):
             k, v, q = torch.randn((3, patches + 6, 2, 64), generator=generator).to(dtype)
+            if dtype == torch.float8_e4m3fn:
+                k, v, q = (x.float() for x in (k, v, q))
             cache._defer_eviction = decision != "keyframe"
             cache.append_frame(block, k, v)
             cache.evict_frames(block)

@@ -155,9 +155,9 @@ class FlashInferKVCacheManager:
                 )
         grown = self._advance(table, "append", PageTable.append)
         rows = self._frame_rows(grown)
-        pool = self.pool[block_idx].flatten(1, 2)
-        pool[0].index_copy_(0, rows, k.to(self.device, self.dtype))
-        pool[1].index_copy_(0, rows, v.to(self.device, self.dtype))
+        pool = self._bits(self.pool[block_idx].flatten(1, 2))
+        pool[0].index_copy_(0, rows, self._bits(k.to(self.device, self.dtype)))
+        pool[1].index_copy_(0, rows, self._bits(v.to(self.device, self.dtype)))
         self._tables[block_idx] = grown
 
     def evict_frames(
@@ -230,7 +230,9 @@ class FlashInferKVCacheManager:
             self._planned = None
             self.backend.plan(table, q.shape[0])
             self._planned = (table, q.shape[0])
-        out = self.backend.run(q.to(self.device, self.dtype), self.pool[block_idx])
+        # Eight bits hold keys and values; queries stay as exact as they come.
+        dtype = q.dtype if self.dtype.itemsize == 1 else self.dtype
+        out = self.backend.run(q.to(self.device, dtype), self.pool[block_idx])
         return out.to(q.device, q.dtype)
 
     def reset(self) -> None:
@@ -273,6 +275,11 @@ class FlashInferKVCacheManager:
         if self._step is None or self._step[0] is not table or self._step[1] != operation:
             self._step = (table, operation, apply(table))
         return self._step[2]
+
+    @staticmethod
+    def _bits(tensor: Tensor) -> Tensor:
+        """View that indexed copies can handle: PyTorch has none for 8-bit floats."""
+        return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
 
     def _frame_rows(self, table: PageTable) -> Tensor:
         if self._rows is None or self._rows[0] is not table:
