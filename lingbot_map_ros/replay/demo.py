@@ -126,7 +126,7 @@ def choose_checkpoint(wanted: str) -> str:
     except CheckpointError:
         if wanted:
             raise
-        return f"{RANDOM}small"
+        return f"{RANDOM}tiny"
     return wanted or BUILTIN
 
 
@@ -149,8 +149,8 @@ def map_bag(folder: Path, bag: Path, checkpoint: str) -> tuple[Path, Path]:
     node += ["-r", f"image:={IMAGE}", "-r", f"camera_info:={CAMERA_INFO}"]
     # The truth is the camera's, so the trajectory is to be the camera's too, not the robot's.
     node += ["-p", "base_frame:=camera_body", "-p", f"base_to_camera:={_OPTICAL_AXES}"]
-    player = ["play_bag", str(bag), "--rate", "0", "--wait", "300"]
-    player += ["--pace-by", f"{NODE}/odometry", "--pace-timeout", "60"]
+    # The node keeps every image until it is processed, and saves after the last one.
+    player = ["play_bag", str(bag), "--wait", "300"]
     with (folder / "node.log").open("w") as log, running(node, log=log) as node_process:
         with running(player) as player_process:
             while player_process.poll() is None:

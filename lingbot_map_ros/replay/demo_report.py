@@ -35,11 +35,11 @@ def report(folder: Path, truth: Path, trajectory: Path, cloud: Path) -> dict[str
     ExportError
         If a picture cannot be written.
     """
-    evaluation = evaluate(truth, trajectory)
     _, positions = read_tum(trajectory)
     xyz, rgb = read_ply(cloud)
-    _draw_trajectory(folder / "trajectory.png", evaluation, positions, read_tum(truth)[1])
     plots.plot_map(folder / "map.png", xyz, rgb, positions, _UNIT)
+    evaluation = evaluate(truth, trajectory)
+    _draw_trajectory(folder / "trajectory.png", evaluation, positions, read_tum(truth)[1])
     content = {"poses": len(positions), "map_points": len(xyz), **evaluation.summary}
     plots.write_whole(folder / "report.json", (json.dumps(content, indent=2) + "\n").encode())
     return content
