@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
+from rcl_interfaces.srv import SetParameters
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy, qos_profile_sensor_data
 from sensor_msgs.msg import Image
 from std_srvs.srv import SetBool, Trigger
@@ -155,6 +157,18 @@ class Client:
         finally:
             self.node.destroy_client(client)
 
+    def set_parameter(self, name: str, value: Any) -> Any:
+        """Set a parameter of the node under test; returns whether and why not."""
+        service = self.node.create_client(SetParameters, self.name("~/set_parameters"))
+        try:
+            assert service.wait_for_service(20)
+            message = Parameter(name, value=value).to_parameter_msg()
+            future = service.call_async(SetParameters.Request(parameters=[message]))
+            wait_until(future.done, 20, "answer of set_parameters")
+            return future.result().results[0]
+        finally:
+            self.node.destroy_client(service)
+
     def status(self, timeout: float = 20.0) -> Any:
         """Return the next diagnostic status of the node, with its values as a dictionary."""
         seen = len(self.diagnostics)
@@ -203,7 +217,7 @@ class Camera:
 
     def connect(self, timeout: float = 40.0) -> None:
         """Wait for a subscriber."""
-        wait_until(lambda: self.publisher.get_subscription_count(), timeout, "subscriber of image")
+        wait_until(self.publisher.get_subscription_count, timeout, "subscriber of image")
 
     def send(self, msg: Any = None, step_ns: int = 100_000_000) -> int:
         """Publish ``msg``, or the next view, at the next stamp; returns the stamp."""

@@ -144,30 +144,12 @@ def test_a_missing_checkpoint_is_an_error_that_can_be_mended(client):
         assert status.level == DiagnosticStatus.ERROR
         assert "/nowhere/model.pt" in status.message
         assert state(client) == "unconfigured"
-        done = subprocess.run(
-            [sys.executable, "-c", SET_CHECKPOINT], cwd=REPOSITORY, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
+        assert client.set_parameter("checkpoint", "random:tiny").successful
         assert change(client, Transition.TRANSITION_CONFIGURE)
         client.wait_for_state("inactive")
     finally:
         code, _ = node.stop()
     assert code == 0
-
-
-SET_CHECKPOINT = """
-import rclpy
-from rcl_interfaces.srv import SetParameters
-from rclpy.parameter import Parameter
-rclpy.init()
-node = rclpy.create_node("setter")
-service = node.create_client(SetParameters, "/lingbot_map/set_parameters")
-assert service.wait_for_service(20)
-value = Parameter("checkpoint", value="random:tiny").to_parameter_msg()
-future = service.call_async(SetParameters.Request(parameters=[value]))
-rclpy.spin_until_future_complete(node, future, timeout_sec=20)
-assert future.result().results[0].successful
-"""
 
 
 def test_parameters_that_cannot_work_end_the_start_with_one_sentence():

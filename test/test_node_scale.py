@@ -25,6 +25,7 @@ from node_harness import (
     view,
     wait_until,
 )
+from node_messages import as_matrix, matrix
 from sensor_msgs.msg import Image
 from tf2_msgs.msg import TFMessage
 
@@ -33,7 +34,6 @@ from lingbot_map_ros.models.checkpoint import load_model
 from lingbot_map_ros.ros.frames import (
     BODY_FROM_OPTICAL,
     Axes,
-    pose_matrix,
     position_and_quaternion,
 )
 from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
@@ -129,11 +129,6 @@ def run(client, node, cameras):
     return run
 
 
-def matrix(pose):
-    p, q = pose.position, pose.orientation
-    return pose_matrix([p.x, p.y, p.z], [q.x, q.y, q.z, q.w])
-
-
 def fill(pose, T):
     (p, q), to = position_and_quaternion(T), pose
     to.position.x, to.position.y, to.position.z = p
@@ -147,11 +142,6 @@ def transform(parent, child, T):
     to.translation.x, to.translation.y, to.translation.z = p
     to.rotation.x, to.rotation.y, to.rotation.z, to.rotation.w = q
     return msg
-
-
-def as_matrix(stamped):
-    t, r = stamped.transform.translation, stamped.transform.rotation
-    return pose_matrix([t.x, t.y, t.z], [r.x, r.y, r.z, r.w])
 
 
 def near(T, expected, tolerance=0.03):

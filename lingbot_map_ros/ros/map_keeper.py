@@ -10,13 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from geometry_msgs.msg import PoseStamped
 from numpy.typing import NDArray
+from sensor_msgs.msg import PointCloud2
 
 from lingbot_map_ros.errors import ExportError
 from lingbot_map_ros.geometry.sim3 import IDENTITY, Sim3
 from lingbot_map_ros.mapping.export import write_tum
 from lingbot_map_ros.mapping.mapper import Mapper, MapperOptions
-from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL, Matrix, base_pose
+from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL, Axes, Matrix, base_pose
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.placement import Placement
 from lingbot_map_ros.ros.publishers import Publishers
@@ -49,6 +51,9 @@ class MapKeeper:
         self._now_ns = now_ns
         self._mount: Matrix = BODY_FROM_OPTICAL
         self._mapper = Mapper(_options(parameters))
+        self._map: PointCloud2 | None = None
+        self._path_poses: dict[int, PoseStamped] = {}
+        self._path_axes: Axes | None = None
 
     @property
     def point_count(self) -> int:
@@ -66,6 +71,7 @@ class MapKeeper:
     def reset(self) -> None:
         """Begin an empty map, and replace what late subscribers would get of the old one."""
         self._mapper = Mapper(_options(self._parameters))
+        self._map, self._path_poses = None, {}
         topics = self._publishers
         if topics.map.latched:
             self.publish_map()
@@ -77,13 +83,13 @@ class MapKeeper:
         self._mount = base_from_camera
         self._mapper.add(result)
         if result.keyframe and not result.pending:
-            self._changed()
+            self.changed()
 
     def decide(self, decision: Decision) -> None:
         """Settle a pending frame."""
         self._mapper.decide(decision.index, decision.kept)
         if decision.kept:
-            self._changed()
+            self.changed()
 
     def publish_due(self) -> str:
         """Publish what is due of map, path and keyframes."""
@@ -95,20 +101,30 @@ class MapKeeper:
         return "published"
 
     def publish_map(self) -> None:
-        """Publish the map as it is."""
-        xyz, rgb = self._mapper.points(self._world())
-        self._publishers.publish_map(xyz, rgb, self._now_ns())
+        """Publish the map as it is; an unchanged one is not made again."""
+        topics = self._publishers
+        if self._map is None or topics.map.changed:
+            self._map = topics.map_message(*self._mapper.points(self._world()))
+        topics.publish_map(self._map, self._now_ns())
 
     def publish_path(self) -> None:
-        """Publish path and keyframes as they are."""
+        """Publish path and keyframes as they are; poses that went out before are not made again."""
+        axes = self._placement.axes
+        if axes is not self._path_axes:
+            self._path_axes, self._path_poses = axes, {}
         stamps, poses = self._mapper.trajectory.path()
-        self._publishers.publish_path(stamps, self._base_poses(poses), self._now_ns())
+        topics, known = self._publishers, self._path_poses
+        self._path_poses = {
+            stamp: known.get(stamp) or topics.path_pose(stamp, self._base_poses(T[None])[0])
+            for stamp, T in zip(stamps.tolist(), poses, strict=True)
+        }
+        topics.publish_path(list(self._path_poses.values()), self._now_ns())
 
     def save_map(self) -> str:
         """Write the map as PLY; ExportError with the reason if that fails."""
         if not self.point_count:
             raise ExportError("the map is empty: no keyframe with confident depth came yet")
-        path = self._path("map", "ply")
+        path = self._file("map", "ply")
         count = self._mapper.write_map(path, self._world())
         return f"{path}: {count} points in {self._parameters.map_frame}, {self._units()}"
 
@@ -117,12 +133,13 @@ class MapKeeper:
         stamps, poses = self._mapper.trajectory.poses()
         if not len(stamps):
             raise ExportError("the trajectory is empty: no pose came yet")
-        path = self._path("trajectory", "tum")
+        path = self._file("trajectory", "tum")
         count = write_tum(path, stamps, np.array(self._base_poses(poses)))
         names = f"{self._parameters.base_frame} in {self._parameters.map_frame}"
         return f"{path}: {count} poses of {names}, {self._units()}"
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """Take note that map and path are others now."""
         for topic in (self._publishers.map, self._publishers.path, self._publishers.keyframes):
             topic.change()
 
@@ -139,7 +156,7 @@ class MapKeeper:
         T = axes.ros_from_model
         return Sim3(axes.scale, T[:3, :3], axes.scale * T[:3, 3])
 
-    def _path(self, name: str, suffix: str) -> Path:
+    def _file(self, name: str, suffix: str) -> Path:
         stamp = time.strftime("%Y%m%d_%H%M%S")
         directory = Path(self._parameters.output_directory).expanduser()
         return directory / f"{name}_{stamp}.{suffix}"

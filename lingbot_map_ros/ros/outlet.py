@@ -87,9 +87,19 @@ class LatchedOutlet(Outlet):
         self._sent_at = float("-inf")
 
     @property
+    def wanted(self) -> bool:
+        """Whether somebody has, or will get, a message of this topic."""
+        return self.latched or self.subscribers > 0
+
+    @property
     def latched(self) -> bool:
         """Whether a message was sent, so that late subscribers get it."""
         return self._sent_at != float("-inf")
+
+    @property
+    def changed(self) -> bool:
+        """Whether the state is another than that of the last message."""
+        return self._changed
 
     def change(self) -> None:
         """Take note that the state is another now."""

@@ -138,10 +138,14 @@ class Pipeline:
         self.keeper.set_parameters(parameters)
         if (parameters.scale_source, parameters.scale) != (before.scale_source, before.scale):
             self.scale = self.scale.replaced(parameters.scale_source, parameters.scale)
-        names = ("mode", "interval", "motion_px", "max_gap")
-        settings = {name: getattr(parameters, f"keyframe_{name}") for name in names}
-        if settings != {name: getattr(before, f"keyframe_{name}") for name in names}:
-            self.session.update_keyframes(**settings)
+        # only what differs: the rest may have been changed by a service meanwhile
+        changed = {
+            name: getattr(parameters, f"keyframe_{name}")
+            for name in ("mode", "interval", "motion_px", "max_gap")
+            if getattr(parameters, f"keyframe_{name}") != getattr(before, f"keyframe_{name}")
+        }
+        if changed:
+            self.session.update_keyframes(**changed)
             self._settle_decisions()
         return "parameters taken over"
 
@@ -192,7 +196,8 @@ class Pipeline:
         for result in results:
             mount = self._mount.base_from_camera(camera_frame, result.stamp_ns)
             match = self.scale.observe([result], mount)
-            self.placement.set_scale(self.scale.factor, self.scale.known)
+            if self.placement.set_scale(self.scale.factor, self.scale.known):
+                self.keeper.changed()
             placed = self.placement.place(result, mount, camera_frame)
             self._broadcaster.send_odom_to_base(placed.odom_from_base, result.stamp_ns)
             if self._parameters.tf_mode == "odom":

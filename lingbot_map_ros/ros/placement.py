@@ -55,15 +55,19 @@ class Placement:
         """Axes of the map in the present scale; None before the first frame."""
         return self._axes
 
-    def set_scale(self, scale: float, metric: bool) -> None:
-        """Use another scale from the next frame on; ``metric`` tells whether it gives metres."""
+    def set_scale(self, scale: float, metric: bool) -> bool:
+        """Use another scale from the next frame on; whether it is another.
+
+        ``metric`` tells whether it gives metres.
+        """
         self.metric = metric
         if scale == self._scale:
-            return
+            return False
         if self._axes is not None:
             self._offset = self._offset + (self._scale - scale) * self._last
             self._axes = replace(self._axes, scale=scale)
         self._scale = scale
+        return True
 
     def place(
         self,

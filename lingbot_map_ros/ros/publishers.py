@@ -79,22 +79,27 @@ class Publishers:
             header = Header(stamp=stamp, frame_id=frame.camera_frame)
             self._publish_depth(frame, frame.result.depth, header)
 
-    def publish_path(self, stamps_ns: NDArray[np.int64], poses: list[Matrix], now_ns: int) -> None:
-        """Publish the base's poses at the keyframes, as path and as array, where wanted."""
-        frame_id = self.parameters.map_frame
-        header = Header(stamp=to_time(now_ns), frame_id=frame_id)
-        made = [to_pose(T) for T in poses]
-        self.keyframes.publish(PoseArray(header=header, poses=made))
-        stamped = [
-            PoseStamped(header=Header(stamp=to_time(int(stamp)), frame_id=frame_id), pose=pose)
-            for stamp, pose in zip(stamps_ns, made)
-        ]
-        self.path.publish(Path(header=header, poses=stamped))
-
-    def publish_map(self, xyz: NDArray[np.float32], rgb: NDArray[np.uint8], stamp_ns: int) -> None:
-        """Publish the map: points [N, 3] in the map frame with colours [N, 3]."""
+    def path_pose(self, stamp_ns: int, map_from_base: Matrix) -> PoseStamped:
+        """Pose of a keyframe for `publish_path`."""
         header = Header(stamp=to_time(stamp_ns), frame_id=self.parameters.map_frame)
-        self.map.publish(point_cloud_message(xyz, rgb, header))
+        return PoseStamped(header=header, pose=to_pose(map_from_base))
+
+    def publish_path(self, poses: list[PoseStamped], now_ns: int) -> None:
+        """Publish the base's poses at the keyframes, as path and as array, where wanted."""
+        header = Header(stamp=to_time(now_ns), frame_id=self.parameters.map_frame)
+        if self.keyframes.wanted:
+            self.keyframes.publish(PoseArray(header=header, poses=[p.pose for p in poses]))
+        if self.path.wanted:
+            self.path.publish(Path(header=header, poses=poses))
+
+    def map_message(self, xyz: NDArray[np.float32], rgb: NDArray[np.uint8]) -> PointCloud2:
+        """Cloud of points [N, 3] in the map frame with colours [N, 3]."""
+        return point_cloud_message(xyz, rgb, Header(frame_id=self.parameters.map_frame))
+
+    def publish_map(self, cloud: PointCloud2, now_ns: int) -> None:
+        """Publish the map."""
+        cloud.header.stamp = to_time(now_ns)
+        self.map.publish(cloud)
 
     def _publish_depth(
         self, frame: PlacedFrame, depth: NDArray[np.float32], header: Header

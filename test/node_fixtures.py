@@ -1,0 +1,61 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""One running node a module (lossless, so that every image counts) and a client of it.
+
+A test module takes them with ``pytest_plugins = ["node_fixtures"]``.
+"""
+
+import pytest
+from nav_msgs.msg import Odometry
+from node_harness import Camera, Client, NodeProcess
+
+SCALE_FRAMES = 3
+"""Of the tiny model."""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("maps")
+
+
+@pytest.fixture(scope="module")
+def client():
+    client = Client()
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def node(client, directory):
+    process = NodeProcess(
+        output_directory=directory,
+        map_rate_hz=5.0,
+        pending_limit=4,
+        stall_timeout=60.0,
+        drop_policy="all",
+        image_qos="reliable",
+    )
+    yield process
+    code, _ = process.stop()
+    assert code == 0, process.log
+    assert "Traceback" not in process.log
+
+
+@pytest.fixture(scope="module")
+def camera(node, client):
+    camera = Camera(client)
+    camera.connect()
+    return camera
+
+
+@pytest.fixture(scope="module")
+def odometry(client, camera):
+    return client.record(Odometry, "~/odometry")
+
+
+@pytest.fixture
+def fresh(client, odometry, camera):
+    """Begin a session of its own; returns the list of odometry messages."""
+    assert client.call("reset").success
+    camera.gathering = SCALE_FRAMES - 1
+    return odometry

@@ -1,0 +1,272 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Services of a running node, and images that are odd, seen from another process."""
+
+import threading
+import time
+
+import numpy as np
+from node_fixtures import SCALE_FRAMES
+from node_harness import (
+    LATCHED,
+    SIZE,
+    feed,
+    image_message,
+    stamp_of,
+    view,
+    wait_until,
+)
+from node_messages import matrix
+from sensor_msgs.msg import Image, PointCloud2
+
+from lingbot_map_ros.ros.conversions import SUPPORTED_ENCODINGS
+from lingbot_map_ros.ros.stamps import RESTART_FRAMES
+
+pytest_plugins = ["node_fixtures"]
+
+
+def test_pause_drops_images_until_it_ends(client, camera, fresh):
+    feed(camera, fresh, 4)
+    assert client.call("pause", True).success
+    seen = len(fresh)
+    for _ in range(3):
+        camera.send()
+        time.sleep(0.1)
+    status = client.wait_for_state("paused")
+    assert int(status.figures["skipped: paused"]) >= 3
+    assert len(fresh) == seen
+    assert client.call("pause", False).success
+    feed(camera, fresh, 1)
+
+
+def test_reset_begins_a_new_epoch_with_an_empty_map(client, camera, fresh):
+    messages = client.record(PointCloud2, "~/map", LATCHED)
+    feed(camera, fresh, 5)
+    wait_until(lambda: messages and messages[-1].width > 0, 10)
+    epoch = int(client.status().figures["epoch"])
+    answer = client.call("reset")
+    assert answer.success
+    assert str(epoch + 1) in answer.message
+    wait_until(lambda: messages[-1].width == 0, 5, "empty map")
+    assert int(client.status().figures["epoch"]) == epoch + 1
+    camera.gathering = SCALE_FRAMES - 1
+    results = feed(camera, fresh, 3)
+    assert np.allclose(matrix(results[0].pose.pose), np.eye(4), atol=1e-6)
+
+
+def test_save_writes_map_and_trajectory_and_says_what(client, camera, fresh, directory):
+    feed(camera, fresh, 5)
+    answer = client.call("save_map")
+    assert answer.success, answer.message
+    path = next(iter(directory.glob("map_*.ply")))
+    assert str(path) in answer.message
+    header = path.read_bytes()[:300].split(b"end_header")[0].decode()
+    count = int(header.split("element vertex ")[1].split()[0])
+    assert f"{count} points" in answer.message
+    answer = client.call("save_trajectory")
+    assert answer.success, answer.message
+    rows = np.loadtxt(next(iter(directory.glob("trajectory_*.tum"))))
+    assert rows.shape == (5, 8)
+    p = fresh[-1].pose.pose.position
+    assert np.allclose(rows[-1, 1:4], [p.x, p.y, p.z], atol=1e-6)
+
+
+def test_a_save_that_fails_says_why_and_leaves_no_file(client, camera, fresh, directory):
+    answer = client.call("save_map")
+    assert not answer.success
+    assert "empty" in answer.message
+    feed(camera, fresh, 4)
+    before = sorted(directory.iterdir())
+    blocked = directory / "blocked"
+    blocked.write_text("a file where a directory should be")
+    client.set_parameter("output_directory", str(blocked))
+    time.sleep(0.5)
+    answer = client.call("save_map")
+    assert not answer.success
+    assert "blocked" in answer.message
+    blocked.unlink()
+    client.set_parameter("output_directory", str(directory))
+    assert sorted(directory.iterdir()) == before
+    feed(camera, fresh, 1)
+
+
+def test_services_refuse_what_cannot_take_effect(client, camera, fresh):
+    answer = client.call("execute_deferred_eviction")
+    assert not answer.success
+    assert "initialising" in answer.message
+    feed(camera, fresh, 4)
+    for name in ("execute_deferred_eviction", "rollback_last_frame"):
+        answer = client.call(name)
+        assert not answer.success
+        assert "nothing is pending" in answer.message
+
+
+def send_views(camera, results, indices):
+    """Send the views in turn, each after the answer to the last; returns the last pose."""
+    for index in indices:
+        seen = len(results)
+        camera.send(image_message(view(index)))
+        if index >= SCALE_FRAMES - 1:
+            wait_until(lambda n=seen: len(results) > n, 10, f"result of view {index}")
+    wait_until(lambda: stamp_of(results[-1]) == camera.sent[-1], 10)
+    return matrix(results[-1].pose.pose)
+
+
+def test_commit_and_rollback_decide_what_later_frames_see(client, camera, fresh):
+    def begin():
+        assert client.call("reset").success
+        send_views(camera, fresh, range(5))
+        assert client.call("defer_eviction", True).success
+
+    begin()
+    baseline = send_views(camera, fresh, [30])
+
+    begin()
+    send_views(camera, fresh, [20, 21])
+    assert client.status().figures["pending frames"] == "2"
+    assert client.call("rollback_last_frame").success
+    assert "0 still pending" in client.call("rollback_last_frame").message
+    rolled_back = send_views(camera, fresh, [30])
+
+    begin()
+    send_views(camera, fresh, [20, 21])
+    assert "2 pending frames kept" in client.call("execute_deferred_eviction").message
+    committed = send_views(camera, fresh, [30])
+    left = client.call("defer_eviction", False)
+    assert left.success
+    assert "1 pending frames kept" in left.message
+
+    assert np.array_equal(rolled_back, baseline)
+    assert not np.allclose(committed, baseline, atol=1e-4)
+
+
+def test_every_encoding_comes_through(client, camera, odometry, node):
+    poses = {}
+    for encoding in SUPPORTED_ENCODINGS:
+        assert client.call("reset").success
+        for index in range(SCALE_FRAMES):
+            seen = len(odometry)
+            camera.send(encoded(view(index), encoding))
+        wait_until(lambda n=seen: len(odometry) >= n + SCALE_FRAMES, 10, encoding)
+        poses[encoding] = matrix(odometry[-1].pose.pose)
+    for same in ("bgr8", "rgba8", "bgra8", "8UC3", "8UC4", "rgb16", "bgr16"):
+        assert np.allclose(poses[same], poses["rgb8"], atol=1e-6), same
+    assert np.allclose(poses["mono16"], poses["mono8"], atol=1e-6)
+    camera.send(image_message(view(0), "yuv9000"))
+    wait_until(lambda: "image encoding 'yuv9000' is not supported" in node.log, 10)
+    assert "rgb8" in node.log.split("yuv9000")[1]
+    client.wait_for_state("tracking; last error")
+
+
+def encoded(rgb, encoding):
+    """The picture in any encoding; Bayer and YUV get bytes that are right in size only."""
+    name = encoding.lower()
+    gray = rgb.mean(-1).astype(np.uint8)
+    wide = name.endswith("16") or name == "16uc1"
+    if name.startswith(("rgb", "bgr")) or name in ("8uc3", "8uc4"):
+        pixels = rgb if name.startswith("rgb") else rgb[..., ::-1]
+        if "a" in name or name == "8uc4":
+            pixels = np.concatenate([pixels, np.full_like(pixels[..., :1], 255)], -1)
+    elif name in ("nv12", "nv21"):
+        pixels = np.concatenate([gray, np.full((SIZE[0] // 2, SIZE[1]), 128, np.uint8)])
+    elif name in ("yuv422", "uyvy", "yuv422_yuy2", "yuyv"):
+        chroma = np.full_like(gray, 128)
+        order = (chroma, gray) if name in ("yuv422", "uyvy") else (gray, chroma)
+        pixels = np.stack(order, -1)
+    else:
+        pixels = gray
+    if wide:
+        pixels = pixels.astype(np.uint16) * 256
+    msg = image_message(np.ascontiguousarray(pixels), encoding)
+    msg.height = SIZE[0]
+    return msg
+
+
+def test_garbage_is_counted_and_survived(client, camera, fresh):
+    feed(camera, fresh, 4)
+    seen = len(fresh)
+    empty = Image(height=SIZE[0], width=SIZE[1], encoding="rgb8", step=SIZE[1] * 3)
+    short = image_message(view(0))
+    short.data = short.data[:100]
+    narrow = image_message(view(0))
+    narrow.step = 1
+    nothing = Image(encoding="rgb8")
+    for msg in (empty, short, narrow, nothing):
+        camera.send(msg)
+        time.sleep(0.15)
+    status = client.status()
+    assert int(status.figures["skipped: bad_image"]) >= 4
+    assert len(fresh) == seen
+    feed(camera, fresh, 1)
+
+
+def test_a_size_change_begins_a_clean_session(client, camera, fresh, node):
+    feed(camera, fresh, 4)
+    epoch = int(client.status().figures["epoch"])
+    seen = len(fresh)
+    for index in range(4):
+        camera.send(image_message(view(index, (72, 128))))
+        time.sleep(0.15)
+    wait_until(lambda: len(fresh) >= seen + 3, 10)
+    assert np.allclose(matrix(fresh[seen].pose.pose), np.eye(4), atol=1e-6)
+    assert "image size changed from 128x96 to 128x72" in node.log
+    assert int(client.status().figures["epoch"]) == epoch + 1
+
+
+def test_old_and_duplicate_stamps_are_dropped_and_counted(client, camera, fresh):
+    feed(camera, fresh, 4)
+    before = client.status().figures
+    seen = len(fresh)
+    camera.send(step_ns=-500_000_000)
+    camera.send(step_ns=500_000_000)
+    time.sleep(0.3)
+    after = client.status().figures
+    for reason in ("old_stamp", "duplicate_stamp"):
+        key = f"skipped: {reason}"
+        assert int(after[key]) == int(before.get(key, 0)) + 1
+    assert len(fresh) == seen
+    assert after["epoch"] == before["epoch"]
+    feed(camera, fresh, 1)
+
+
+def test_a_source_that_starts_again_without_a_clock_is_followed(client, camera, fresh, node):
+    feed(camera, fresh, 4)
+    epoch = int(client.status().figures["epoch"])
+    camera.stamp_ns -= 60_000_000_000
+    # the first of these are taken for late ones
+    camera.gathering = RESTART_FRAMES - 1 + SCALE_FRAMES - 1
+    feed(camera, fresh, 3)
+    assert int(client.status().figures["epoch"]) == epoch + 1
+    assert node.log.count("time went backwards") == 1
+
+
+def test_a_storm_of_services_while_streaming(client, camera, fresh):
+    """Every call is answered, and the stream is whole afterwards."""
+    answers = []
+
+    def storm(name, data):
+        for _ in range(8):
+            answers.append(client.call(name, data, timeout=60))
+
+    calls = (
+        ("reset", None),
+        ("pause", True),
+        ("pause", False),
+        ("defer_eviction", True),
+        ("execute_deferred_eviction", None),
+        ("rollback_last_frame", None),
+    )
+    threads = [threading.Thread(target=storm, args=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        camera.send()
+        time.sleep(0.03)
+    assert len(answers) == 8 * len(calls)
+    assert all(answer.message for answer in answers)
+    assert client.call("pause", False).success
+    assert client.call("defer_eviction", False).success
+    assert client.call("reset").success
+    camera.gathering = SCALE_FRAMES - 1
+    results = feed(camera, fresh, 3)
+    assert np.allclose(matrix(results[-3].pose.pose), np.eye(4), atol=1e-6)
