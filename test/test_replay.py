@@ -97,6 +97,13 @@ def test_a_bag_becomes_trajectory_map_report_and_pictures(bag, tmp_path, capsys)
     assert f"{COUNT}/{COUNT}" in shown.err and "frame/s" in shown.err
 
 
+def test_a_failure_before_the_first_frame_keeps_the_last_results(bag, tmp_path):
+    (tmp_path / "report.json").write_text("earlier")
+    wrong = ["--bag", str(bag), "--output", str(tmp_path), "--checkpoint", "absent.pt"]
+    assert cli.main(wrong) == 1
+    assert (tmp_path / "report.json").read_text() == "earlier"
+
+
 def test_the_same_input_gives_the_same_files(bag, tmp_path):
     for name in ("a", "b"):
         assert run("--bag", bag, "--output", tmp_path / name) == 0

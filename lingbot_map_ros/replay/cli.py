@@ -7,6 +7,7 @@ exit codes.
 """
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -65,6 +66,8 @@ class StopSignal:
         if self.number and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.number = number
+        # The handler may have interrupted a print, so it must not print itself.
+        os.write(sys.stderr.fileno(), b"\nending after this frame; once more to end at once\n")
 
 
 def _missing(error: ImportError) -> int:

@@ -5,6 +5,8 @@
 import csv
 import io
 import json
+import math
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -33,16 +35,19 @@ _STRIP = 6
 _FEWEST_DRAWN = 2
 
 
-def prepare_folder(folder: Path) -> None:
-    """Create the folder and remove what an earlier run left there, under the names of ``ALL`` only.
-
-    Raises
-    ------
-    ExportError
-        If that cannot be done.
-    """
+def make_folder(folder: Path) -> None:
+    """Create the folder for the results; ExportError if nothing can be written there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExportError(f"{folder} cannot be used: {error.strerror or error}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ExportError(f"{folder} cannot be used: no permission to write there")
+
+
+def remove_old(folder: Path) -> None:
+    """Remove what an earlier run left there, under the names of ``ALL`` only."""
+    try:
         for name in ALL:
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
@@ -107,8 +112,17 @@ def draw(
 def write_report(folder: Path, report: dict[str, Any]) -> None:
     """Write the report, to be called last: where it is, everything is; ExportError if it fails."""
     files = sorted(name for name in ALL if (folder / name).exists())
-    text = json.dumps({**report, "files": [*files, REPORT]}, indent=2, allow_nan=False)
+    text = json.dumps(_finite({**report, "files": [*files, REPORT]}), indent=2)
     plots.write_whole(folder / REPORT, (text + "\n").encode())
+
+
+def _finite(value: Any) -> Any:
+    """Replace numbers that JSON does not know by null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write_timings(path: Path, times: Sequence[FrameTimes]) -> None:

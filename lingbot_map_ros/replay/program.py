@@ -18,19 +18,19 @@ from lingbot_map_ros.replay.evaluation import Evaluation, EvaluationError, evalu
 from lingbot_map_ros.replay.inputs import Inputs, open_inputs
 from lingbot_map_ros.replay.options import Options
 from lingbot_map_ros.replay.runner import Runner
-from lingbot_map_ros.replay.stream import open_stream
+from lingbot_map_ros.replay.stream import Stream, open_stream
 
 EXIT_FAILED, EXIT_DAMAGED, EXIT_NOT_EVALUATED = 1, 3, 4
 _REFRESH_S = 0.5
 
 
-class Stop(Protocol):
+class StopRequest(Protocol):
     """Tells whether, and by which signal, the run is to end after the present frame."""
 
     number: int
 
 
-def replay(options: Options, stop: Stop) -> int:
+def replay(options: Options, stop: StopRequest) -> int:
     """Process the recording and write everything; returns the exit code.
 
     Raises
@@ -44,17 +44,23 @@ def replay(options: Options, stop: Stop) -> int:
         bag = None if options.bag is None else stack.enter_context(Bag(options.bag))
         _keep_out_of(options)
         inputs = open_inputs(options, bag, stack)
-        outputs.prepare_folder(options.output)
+        outputs.make_folder(options.output)
+        stream = open_stream(options.parameters)
+        outputs.remove_old(options.output)
         truth = inputs.write_truth(options.output / outputs.TRUTH)
-        result = _run(options, inputs, bag, truth, stop)
+        result = _run(options, inputs, stream, [] if bag is None else bag.damage, truth, stop)
     _say(options.output, result)
     return int(result["exit_code"])
 
 
 def _run(
-    options: Options, inputs: Inputs, bag: Bag | None, truth: Path | None, stop: Stop
+    options: Options,
+    inputs: Inputs,
+    stream: Stream,
+    damage: list[str],
+    truth: Path | None,
+    stop: StopRequest,
 ) -> dict[str, Any]:
-    stream = open_stream(options.parameters)
     runner = Runner(stream, inputs)
     began = time.perf_counter()
     with tqdm(total=inputs.source.expected, unit="frame", mininterval=_REFRESH_S) as bar:
@@ -64,7 +70,7 @@ def _run(
                 break
     seconds = time.perf_counter() - began
     runner.finish()
-    result = report.describe(options, runner, seconds, [] if bag is None else bag.damage)
+    result = report.describe(options, runner, seconds, damage)
     outputs.write_results(options.output, stream.mapper, runner.world, runner.times)
     evaluation = _evaluate(truth, options.output / outputs.TRAJECTORY, result)
     outputs.draw(options.output, runner, result["unit"], evaluation, truth)
@@ -99,7 +105,7 @@ def _keep_out_of(options: Options) -> None:
         )
 
 
-def _exit_code(result: dict[str, Any], stop: Stop) -> int:
+def _exit_code(result: dict[str, Any], stop: StopRequest) -> int:
     if stop.number:
         return 128 + stop.number
     if not result["frames"]["poses"]:
