@@ -37,6 +37,19 @@ node.destroy_node()
 rclpy.try_shutdown()
 """
 
+SLOW_TO_LOAD = """
+import sys, time
+from lingbot_map_ros.ros import loading
+from lingbot_map_ros.ros.node import main
+
+def load_session(parameters):
+    import torch
+    time.sleep(60)
+
+loading.load_session = load_session
+sys.exit(main(sys.argv))
+"""
+
 WITHOUT_TORCH = """
 import importlib.util, sys
 find = importlib.util.find_spec
@@ -114,12 +127,25 @@ def test_every_transition_by_a_lifecycle_manager(client):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_are_obeyed_while_loading(client, number):
-    node = NodeProcess()
-    client.wait_for_state("loading")
+    node = NodeProcess(program=SLOW_TO_LOAD)
+    assert client.wait_for_state("loading").level == DiagnosticStatus.OK
+    for name in ("reset", "save_map"):
+        answer = client.call(name)
+        assert not answer.success
+        assert "still loading" in answer.message
     code, seconds = node.stop(number)
     assert code == 0, node.log
     assert seconds < PROMPT_S
     assert "Traceback" not in node.log
+
+
+@pytest.mark.parametrize("delay", [0.3, 0.8, 1.3, 1.8])
+def test_signals_are_obeyed_whenever_they_come(delay):
+    """Also when nothing of the node runs yet, and in mid-import of PyTorch."""
+    node = NodeProcess()
+    time.sleep(delay)
+    _, seconds = node.stop(signal.SIGINT)
+    assert seconds < PROMPT_S, node.log
 
 
 def test_sigterm_twice_in_mid_stream_ends_cleanly(client):
