@@ -8,7 +8,6 @@ import math
 import signal
 import subprocess
 import sys
-import time
 
 import cv2
 import numpy as np
@@ -276,8 +275,9 @@ def test_a_signal_leaves_complete_files_for_what_was_done(tmp_path, number):
     )  # fmt: skip
     shown = ""
     while "/400" not in shown or " 0/400" in shown[-60:]:
-        shown += process.stderr.read(1)
-    time.sleep(0.5)
+        piece = process.stderr.read(1)
+        assert piece, shown
+        shown += piece
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number, err

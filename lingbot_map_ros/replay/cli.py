@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"replay: {error}", file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
-        print("replay: stopped twice; files may be missing", file=sys.stderr)
+        print("replay: ended at once; files may be missing", file=sys.stderr)
         return 128 + signal.SIGINT
 
 
