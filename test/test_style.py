@@ -21,7 +21,7 @@ PEP257 = ("--convention", "numpy", "--add-ignore", "D105", "D401", "D403", "--",
 # Distributions have all four, the wheels the middle two; the tests below stand in for the others.
 AMENT_LINTERS = {
     "ament_copyright": ("lingbot_map_ros",),
-    "ament_flake8": ("--linelength", "100", "lingbot_map_ros", "launch", "test"),
+    "ament_flake8": ("--config", "setup.cfg", "lingbot_map_ros", "launch", "test"),
     "ament_pep257": PEP257,
     "ament_xmllint": ("package.xml",),
 }
