@@ -22,6 +22,7 @@ from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPo
 from rosgraph_msgs.msg import Clock
 
 from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.ros.timeline import Timeline
 
 CLOCK_PERIOD_S = 0.01
 _FULL_RETRY_S = 0.005
@@ -148,7 +149,7 @@ class BagPlayer:
         """Publish one round and return when all of it has gone out; call again for a loop."""
         self._answered.clear()
         sent: list[int] = []
-        timeline = _Timeline(self._options.rate)
+        timeline = Timeline(self._options.rate)
         for message in messages:
             publisher = self._publishers.get(message.topic)
             if publisher is None or len(message.data) < _SMALLEST_MESSAGE:
@@ -217,7 +218,7 @@ class BagPlayer:
             return f"{others} subscribers of {name} want reliable messages: play with reliable QoS"
         return f"nobody subscribes to {name} (a wrong name, namespace or ROS_DOMAIN_ID?)"
 
-    def _idle_until(self, timeline: "_Timeline", stamp_ns: int) -> None:
+    def _idle_until(self, timeline: Timeline, stamp_ns: int) -> None:
         """Tick ``/clock`` until a message is due, the last time with the message's own stamp."""
         while (left := timeline.seconds_until(stamp_ns)) > 0:
             self._tick(timeline.now(stamp_ns))
@@ -254,32 +255,6 @@ class BagPlayer:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_FULL_RETRY_S)
-
-
-class _Timeline:
-    """Maps times of recording to the wall clock; the first message asked about is due at once."""
-
-    def __init__(self, rate: float) -> None:
-        self._rate = rate
-        self._wall = time.monotonic()
-        self._first: int | None = None
-
-    def forgive_delay(self, stamp_ns: int) -> None:
-        """Make a message that is late due now; what follows keeps its distance to it."""
-        self._wall += max(0.0, -self.seconds_until(stamp_ns))
-
-    def seconds_until(self, stamp_ns: int) -> float:
-        """Seconds until a message is due; negative when late, 0 at unlimited speed."""
-        if self._first is None:
-            self._first, self._wall = stamp_ns, time.monotonic()
-        if not self._rate:
-            return 0.0
-        return self._wall + (stamp_ns - self._first) * 1e-9 / self._rate - time.monotonic()
-
-    def now(self, latest_ns: int) -> int:
-        """Return the time of recording that it is now, at most ``latest_ns``."""
-        first = latest_ns if self._first is None else self._first
-        return min(latest_ns, first + int((time.monotonic() - self._wall) * self._rate * 1e9))
 
 
 def header_stamp(data: bytes) -> int:
