@@ -47,11 +47,31 @@ def load_session(parameters: Parameters) -> tuple[StreamingSession, torch.device
         With the reason and what to change.
     """
     began = time.monotonic()
+    from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
+
+    model = load_network(parameters)
+    loaded = time.monotonic()
+    warm_up(model)
+    session = StreamingSession(
+        model, SessionConfig(**session_settings(parameters, model.config.num_scale_frames))
+    )
+    logger.info(
+        "%s is ready on %s (%s): loaded in %.1f s, warmed up in %.1f s",
+        parameters.checkpoint,
+        model.device,
+        str(model.dtype).removeprefix("torch."),
+        loaded - began,
+        time.monotonic() - loaded,
+    )
+    return session, model.device
+
+
+def load_network(parameters: Parameters) -> GCTStream:
+    """Plan the memory, then load the model to its device; raises what ``load_session`` does."""
     import torch
 
     from lingbot_map_ros.models.checkpoint import load_model
     from lingbot_map_ros.models.placement import resolve_device, resolve_dtype
-    from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
 
     device = resolve_device(parameters.device)
     dtype = resolve_dtype(parameters.dtype, device)
@@ -63,27 +83,13 @@ def load_session(parameters: Parameters) -> tuple[StreamingSession, torch.device
         sha256=parameters.checkpoint_sha256,
         device=torch.device("meta"),
         attention_backend=parameters.attention_backend,
-        # A newcomer stands in the caches before the policy decides about the oldest.
+        # a newcomer stands in the caches before the policy decides about the oldest
         pending_limit=parameters.pending_limit + 1,
         cache_dtype=cache_dtype,
         **model_overrides(parameters),
     )
     plan_memory(model, parameters, device, dtype, cache_dtype)
-    model.place(device, dtype)
-    loaded = time.monotonic()
-    warm_up(model)
-    session = StreamingSession(
-        model, SessionConfig(**session_settings(parameters, model.config.num_scale_frames))
-    )
-    logger.info(
-        "%s is ready on %s (%s): loaded in %.1f s, warmed up in %.1f s",
-        parameters.checkpoint,
-        device,
-        str(dtype).removeprefix("torch."),
-        loaded - began,
-        time.monotonic() - loaded,
-    )
-    return session, device
+    return model.place(device, dtype)
 
 
 def plan_memory(
