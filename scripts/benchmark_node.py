@@ -4,8 +4,8 @@
 """What the node adds to the model: image in to pose out, minus the model's own time.
 
 Starts the node in a process of its own, sends it 640x480 images over DDS, each after the answer to
-the last, and takes the time from ``publish`` to the pose's callback. The model's time is what the
-node's diagnostics say of it::
+the last, and takes the time from ``publish`` to the pose's callback. The model's time of the same
+frame is taken within the node and subtracted::
 
     python scripts/benchmark_node.py --frames 200
 """
@@ -13,25 +13,44 @@ node's diagnostics say of it::
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import rclpy
-from diagnostic_msgs.msg import DiagnosticArray
 from nav_msgs.msg import Odometry
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import QoSProfile, qos_profile_sensor_data
 from sensor_msgs.msg import Image
 
 HEIGHT, WIDTH = 480, 640
-STAGE = "time: "
+WARM_UP = 40
+PROFILE = Path(__file__).parents[1] / "config" / "fastdds_profile.xml"
+
+# The node as it is, with a note of each frame's times: its worker's stages, by stamp.
+NODE = """
+import json, sys
+from lingbot_map_ros.ros import pipeline
+from lingbot_map_ros.ros.node import main
+
+process = pipeline.Pipeline.process
+notes = open(sys.argv.pop(1), "w")
+
+def noted(self, frame):
+    process(self, frame)
+    notes.write(json.dumps([frame.stamp_ns, dict(self.timings)]) + "\\n")
+    notes.flush()
+
+pipeline.Pipeline.process = noted
+sys.exit(main(sys.argv))
+"""
 
 
 class Bench:
@@ -42,18 +61,13 @@ class Bench:
         self.publisher = self.node.create_publisher(Image, "image", qos_profile_sensor_data)
         self.answered = threading.Event()
         self.stamp_ns = time.time_ns()
-        self.stages: defaultdict[str, list[float]] = defaultdict(list)
-        self.subscriptions = [
-            self.node.create_subscription(
-                Odometry, "lingbot_map/odometry", self._on_pose, QoSProfile(depth=10)
-            ),
-            self.node.create_subscription(
-                DiagnosticArray, "/diagnostics", self._on_diagnostics, QoSProfile(depth=10)
-            ),
-        ]
-        executor = SingleThreadedExecutor()
-        executor.add_node(self.node)
-        threading.Thread(target=executor.spin, daemon=True).start()
+        self.subscription = self.node.create_subscription(
+            Odometry, "lingbot_map/odometry", self._on_pose, QoSProfile(depth=10)
+        )
+        self.executor = SingleThreadedExecutor()
+        self.executor.add_node(self.node)
+        self.thread = threading.Thread(target=self.executor.spin, daemon=True)
+        self.thread.start()
 
     def send(self, msg: Image, timeout: float) -> float | None:
         """Seconds from publishing to the pose; None when none came."""
@@ -68,13 +82,6 @@ class Bench:
         stamp = msg.header.stamp
         if stamp.sec * 1_000_000_000 + stamp.nanosec == self.stamp_ns:
             self.answered.set()
-
-    def _on_diagnostics(self, msg: DiagnosticArray) -> None:
-        for status in msg.status:
-            for value in status.values:
-                if value.key.startswith(STAGE):
-                    name = value.key.removeprefix(STAGE).removesuffix(" (ms)")
-                    self.stages[name].append(float(value.value))
 
 
 def make_images(count: int) -> list[Image]:
@@ -91,48 +98,52 @@ def make_images(count: int) -> list[Image]:
     return messages
 
 
-def main() -> None:
-    """Run the benchmark and print the medians."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--checkpoint", default="random:tiny")
-    parser.add_argument("--frames", type=int, default=200)
-    parser.add_argument("--period", type=float, default=0.033, help="seconds between images")
-    options = parser.parse_args()
-    profile = str(Path(__file__).parents[1] / "config" / "fastdds_profile.xml")
-    os.environ.setdefault("FASTDDS_DEFAULT_PROFILES_FILE", profile)
-    command = [sys.executable, "-m", "lingbot_map_ros.ros.node", "--ros-args"]
-    command += ["-p", f"checkpoint:={options.checkpoint}", "--log-level", "error"]
-    node = subprocess.Popen(command)
-    rclpy.init()
-    try:
-        latencies, stages = measure(options.frames, options.period)
-    finally:
-        node.terminate()
-        node.wait()
-    rclpy.try_shutdown()
-    whole = statistics.median(latencies) * 1e3
-    p95 = statistics.quantiles(latencies, n=20)[-1] * 1e3
-    print(f"image {WIDTH}x{HEIGHT} in to pose out: median {whole:.2f} ms, 95% {p95:.2f} ms")
-    print("within the node: " + ", ".join(f"{name} {ms:.2f} ms" for name, ms in stages.items()))
-    print(f"the node adds {whole - stages['model']:.2f} ms to the model's own time")
-
-
-def measure(frames: int, period: float) -> tuple[list[float], dict[str, float]]:
-    """Latencies in seconds, and the median time of each stage within the node in ms."""
+def measure(frames: int, period: float) -> dict[int, float]:
+    """Milliseconds from image in to pose out, by stamp."""
     bench = Bench()
     while not bench.publisher.get_subscription_count():
         time.sleep(0.1)
     time.sleep(1.0)
     images = make_images(30)
-    latencies: list[float] = []
-    for index in range(frames + 40):
+    latencies: dict[int, float] = {}
+    for index in range(frames + WARM_UP):
         latency = bench.send(images[index % len(images)], timeout=5.0 if index >= 10 else 0.3)
-        if index >= 40 and latency is not None:
-            latencies.append(latency)
-        if index == 40:
-            bench.stages.clear()
+        if index >= WARM_UP and latency is not None:
+            latencies[bench.stamp_ns] = latency * 1e3
         time.sleep(period)
-    return latencies, {name: statistics.median(times) for name, times in bench.stages.items()}
+    bench.executor.shutdown()
+    bench.thread.join()
+    return latencies
+
+
+def main() -> None:
+    """Run the benchmark and print the medians."""
+    parser = argparse.ArgumentParser(description="What the node adds to the model.")
+    parser.add_argument("--checkpoint", default="random:tiny")
+    parser.add_argument("--frames", type=int, default=200)
+    parser.add_argument("--period", type=float, default=0.033, help="seconds between images")
+    options = parser.parse_args()
+    os.environ.setdefault("FASTDDS_DEFAULT_PROFILES_FILE", str(PROFILE))
+    with tempfile.TemporaryDirectory() as directory:
+        notes = Path(directory, "notes")
+        command = [sys.executable, "-c", NODE, str(notes), "--ros-args", "--log-level", "error"]
+        node = subprocess.Popen([*command, "-p", f"checkpoint:={options.checkpoint}"])
+        rclpy.init()
+        try:
+            latencies = measure(options.frames, options.period)
+        finally:
+            node.terminate()
+            node.wait()
+            rclpy.try_shutdown()
+        stages = dict(map(json.loads, notes.read_text().splitlines()))
+    whole = list(latencies.values())
+    added = [ms - stages[stamp]["model"] for stamp, ms in latencies.items()]
+    print(f"image {WIDTH}x{HEIGHT} in to pose out: median {statistics.median(whole):.2f} ms")
+    for name in stages[max(latencies)]:
+        median = statistics.median(stages[stamp].get(name, 0.0) for stamp in latencies)
+        print(f"  {name} in the node: {median:.2f} ms")
+    p95 = statistics.quantiles(added, n=20)[-1]
+    print(f"the node adds: median {statistics.median(added):.2f} ms, 95% {p95:.2f} ms")
 
 
 if __name__ == "__main__":

@@ -180,7 +180,6 @@ def test_a_missing_checkpoint_is_an_error_that_can_be_mended(client):
 
 def test_parameters_that_cannot_work_end_the_start_with_one_sentence():
     for parameters, sentence in (
-        ({"tf_mode": "map"}, "scale_source: none leaves the map in model units"),
         ({"keyframe_mode": "never"}, "keyframe_mode must be one of interval, motion, manual"),
         ({"scale": 2}, "write a decimal point"),
     ):
@@ -188,6 +187,21 @@ def test_parameters_that_cannot_work_end_the_start_with_one_sentence():
         assert node.wait(20) == 1
         assert sentence in node.log
         assert "Traceback" not in node.log
+
+
+def test_tf_over_odometry_is_refused_at_configure_without_metres(client):
+    node = NodeProcess(tf_mode="map")
+    try:
+        status = client.wait_for_state("error: tf_mode: map joins somebody's odometry")
+        assert status.level == DiagnosticStatus.ERROR
+        assert not change(client, Transition.TRANSITION_CONFIGURE)
+        assert state(client) == "unconfigured"
+        assert client.set_parameter("scale_source", "odometry").successful
+        assert change(client, Transition.TRANSITION_CONFIGURE)
+        assert not client.set_parameter("scale_source", "none").successful
+    finally:
+        code, _ = node.stop()
+    assert code == 0, node.log
 
 
 def test_without_torch_one_sentence_names_interpreter_and_command():

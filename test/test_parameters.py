@@ -106,6 +106,16 @@ def test_descriptors_describe(make_server):
         ({"scale": float("nan")}, "scale"),
         ({"scale": 2}, "write a decimal point"),
         ({"checkpoint": 5}, "wrong type"),
+    ],
+)
+def test_bad_overrides_are_refused_with_the_reason(make_server, overrides, reason):
+    with pytest.raises(ConfigurationError, match=reason):
+        make_server(**overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
         ({"map_frame": "odom"}, "three different"),
         ({"base_frame": ""}, "non-empty"),
         ({"tf_mode": "map"}, "scale_source"),
@@ -116,9 +126,17 @@ def test_descriptors_describe(make_server):
         ({"output_directory": ""}, "output_directory"),
     ],
 )
-def test_bad_overrides_are_refused_with_the_reason(make_server, overrides, reason):
+def test_what_does_not_go_together_is_refused_when_read(make_server, overrides, reason):
+    server, _, _ = make_server(**overrides)
     with pytest.raises(ConfigurationError, match=reason):
-        make_server(**overrides)
+        server.read()
+
+
+def test_what_does_not_go_together_can_be_mended_in_steps(make_server):
+    server, node, _ = make_server(tf_mode="map", map_frame="odom")
+    for name, value in (("map_frame", "map"), ("scale_source", "odometry")):
+        assert node.set_parameters([Parameter(name, value=value)])[0].successful
+    assert server.read().tf_mode == "map"
 
 
 def test_arrays_and_their_absence_are_read(make_server):

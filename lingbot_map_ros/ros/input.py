@@ -93,6 +93,11 @@ class Input:
         if self._subscriptions:
             return
         lossless = self._parameters.drop_policy == "all"
+        if lossless and self._parameters.image_qos != "reliable":
+            self._node.get_logger().warning(
+                "drop_policy: all keeps every image that arrives, but images can get lost on the "
+                "way; set image_qos: reliable"
+            )
         group = (
             _GatedGroup(lambda: self._mailbox.waiting < QUEUE_CAPACITY)
             if lossless

@@ -56,7 +56,7 @@ class MapNode(LifecycleNode):
             post_callback=self._on_jump,
         )
         self._server = ParameterServer(self, lambda: self._assembly is not None, self._on_change)
-        self._autostart = self._server.read().autostart
+        self._autostart = self._server.values.autostart
         self._diagnostics = Diagnostics(self, self._report)
         # watchdogs and TF go on when the ROS clock stands still
         steady = Clock(clock_type=ClockType.STEADY_TIME)

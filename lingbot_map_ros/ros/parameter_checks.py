@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.ros.frames import parse_base_to_camera
@@ -20,8 +19,7 @@ def check(values: Parameters) -> None:
     ConfigurationError
         Names the parameter, its value and what is allowed.
     """
-    for field in dataclasses.fields(values):
-        check_value(field, getattr(values, field.name))
+    check_each(values)
     names = (values.map_frame, values.odom_frame, values.base_frame)
     if not all(names) or len(set(names)) != len(names):
         raise ConfigurationError(
@@ -49,14 +47,15 @@ def check(values: Parameters) -> None:
         raise ConfigurationError("output_directory must not be empty")
 
 
-def check_value(field: dataclasses.Field[Any], value: Any) -> None:
-    """Refuse a value outside the range or the choices of its parameter (ConfigurationError)."""
-    about = field.metadata
-    if about["choices"] and value not in about["choices"]:
-        raise ConfigurationError(
-            f"{field.name} must be one of {', '.join(about['choices'])}, not {value!r}"
-        )
-    if about["low"] is not None and not about["low"] <= value <= about["high"]:
-        raise ConfigurationError(
-            f"{field.name} must be from {about['low']:g} to {about['high']:g}, not {value}"
-        )
+def check_each(values: Parameters) -> None:
+    """Refuse values outside the range or the choices of their parameter (ConfigurationError)."""
+    for field in dataclasses.fields(values):
+        value, about = getattr(values, field.name), field.metadata
+        if about["choices"] and value not in about["choices"]:
+            raise ConfigurationError(
+                f"{field.name} must be one of {', '.join(about['choices'])}, not {value!r}"
+            )
+        if about["low"] is not None and not about["low"] <= value <= about["high"]:
+            raise ConfigurationError(
+                f"{field.name} must be from {about['low']:g} to {about['high']:g}, not {value}"
+            )

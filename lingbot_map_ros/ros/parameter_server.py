@@ -23,7 +23,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from lingbot_map_ros.errors import ConfigurationError
-from lingbot_map_ros.ros.parameter_checks import check
+from lingbot_map_ros.ros.parameter_checks import check, check_each
 from lingbot_map_ros.ros.parameter_docs import allowed, default_of
 from lingbot_map_ros.ros.parameters import FIXED_GROUPS, Parameters
 
@@ -65,7 +65,8 @@ class ParameterServer:
     Raises
     ------
     ConfigurationError
-        An override of the command line or of a parameter file has a wrong type or value.
+        An override of the command line or of a parameter file has a wrong type, or a value that
+        is out of range on its own; whether the values go together is for `read` to say.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class ParameterServer:
         self._on_change = on_change
         for field in dataclasses.fields(Parameters):
             self._declare(field)
-        self.read()
+        check_each(self.values)
         node.add_on_set_parameters_callback(self._on_set)
 
     def _declare(self, field: dataclasses.Field[Any]) -> None:
@@ -96,6 +97,13 @@ class ParameterServer:
         except InvalidParameterValueException as error:
             raise ConfigurationError(str(error)) from error
 
+    @property
+    def values(self) -> Parameters:
+        """Current values, whether they go together or not."""
+        return Parameters(
+            **{field.name: self._get(field.name) for field in dataclasses.fields(Parameters)}
+        )
+
     def read(self) -> Parameters:
         """Return the current values.
 
@@ -104,9 +112,7 @@ class ParameterServer:
         ConfigurationError
             The values do not go together.
         """
-        values = Parameters(
-            **{field.name: self._get(field.name) for field in dataclasses.fields(Parameters)}
-        )
+        values = self.values
         check(values)
         return values
 
@@ -128,10 +134,10 @@ class ParameterServer:
         }
         if not wanted:
             return SetParametersResult(successful=True)
-        current = self.read()
+        current, configured = self.values, self._is_configured()
         for name, value in wanted.items():
             fixed = table[name].metadata["group"] in FIXED_GROUPS
-            if fixed and self._is_configured() and value != getattr(current, name):
+            if fixed and configured and value != getattr(current, name):
                 return SetParametersResult(
                     successful=False,
                     reason=f"{name} is read-only once the node is configured: clean up, set it, "
@@ -139,7 +145,8 @@ class ParameterServer:
                 )
         values = dataclasses.replace(current, **wanted)
         try:
-            check(values)
+            # until then, what does not go together can be set one after the other
+            (check if configured else check_each)(values)
         except (ConfigurationError, TypeError) as error:
             return SetParametersResult(successful=False, reason=str(error))
         self._on_change(values)

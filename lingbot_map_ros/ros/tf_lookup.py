@@ -50,6 +50,7 @@ class Tf2Lookup:
     """The real tf2 buffer and listener."""
 
     def __init__(self, node: Node) -> None:
+        self._node = node
         tf2_ros = importlib.import_module("tf2_ros")
         self._error = tf2_ros.TransformException
         self._buffer = tf2_ros.Buffer(node=node)
@@ -70,6 +71,9 @@ class Tf2Lookup:
     def destroy(self) -> None:
         """See `TransformLookup`."""
         self._listener.unregister()
+        # a buffer does not take its service back, and the next one brings its own
+        if (service := getattr(self._buffer, "srv", None)) is not None:
+            self._node.destroy_service(service)
 
 
 class StaticLookup:
