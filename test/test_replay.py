@@ -96,6 +96,21 @@ def test_a_bag_becomes_trajectory_map_report_and_pictures(bag, tmp_path, capsys)
     assert f"{COUNT}/{COUNT}" in shown.err and "frame/s" in shown.err
 
 
+def test_colmap_model_on_request(bag, tmp_path):
+    assert run("--bag", bag, "--output", tmp_path, "--colmap") == 0
+    files = {f"colmap/{name}.txt" for name in ("cameras", "images", "points3D")}
+    assert set(report_of(tmp_path)["files"]) == FILES | files
+    images = (tmp_path / "colmap/images.txt").read_text().splitlines()[::2]
+    stamps, positions = read_tum(tmp_path / "keyframes.tum")
+    assert len(images) == len(stamps)
+    # World-to-camera: the first camera is the origin of the map, whose x is its forward axis.
+    w, x, y, z, *translation = map(float, images[0].split()[1:8])
+    np.testing.assert_allclose(np.abs([w, x, y, z]), 0.5, atol=1e-6)
+    np.testing.assert_allclose(translation, 0, atol=1e-6)
+    points = (tmp_path / "colmap/points3D.txt").read_text().splitlines()
+    assert len(points) == len(read_ply(tmp_path / "map.ply"))
+
+
 def test_a_failure_before_the_first_frame_keeps_the_last_results(bag, tmp_path):
     (tmp_path / "report.json").write_text("earlier")
     wrong = ["--bag", str(bag), "--output", str(tmp_path), "--checkpoint", "absent.pt"]

@@ -65,6 +65,7 @@ class Options:
     odom: str
     span: Span
     ground_truth: str
+    colmap: bool
     parameters: Parameters
     changed: dict[str, object]
 
@@ -91,6 +92,7 @@ def parse(argv: Sequence[str]) -> Options:
         odom=given.odom,
         span=Span(given.start_offset, given.duration, given.rate),
         ground_truth=given.ground_truth,
+        colmap=given.colmap,
         parameters=parameters,
         changed={name: values[name] for name in SHARED if not parameters.is_default(name)},
     )
@@ -126,6 +128,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TUM|TOPIC",
         help="poses of the camera's optical frame as a TUM file, or a topic with poses of a frame "
         "that /tf_static knows",
+    )
+    parser.add_argument(
+        "--colmap", action="store_true", help="also write the keyframes and the map as COLMAP text"
     )
     settings = parser.add_argument_group("settings of the node")
     for field in dataclasses.fields(Parameters):

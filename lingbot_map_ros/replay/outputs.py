@@ -27,9 +27,11 @@ TRAJECTORY, KEYFRAMES, MAP = "trajectory.tum", "keyframes.tum", "map.ply"
 TIMINGS, REPORT, TRUTH = "timings.csv", "report.json", "ground_truth.tum"
 PLOT_TRAJECTORY, PLOT_ERRORS = "trajectory.png", "errors.png"
 PLOT_MAP, PLOT_DEPTH = "map.png", "depth.png"
+COLMAP = "colmap"
 ALL = (
     *(TRAJECTORY, KEYFRAMES, MAP, TIMINGS, REPORT, TRUTH),
     *(PLOT_TRAJECTORY, PLOT_ERRORS, PLOT_MAP, PLOT_DEPTH),
+    *(f"{COLMAP}/{name}.txt" for name in ("cameras", "images", "points3D")),
 )
 _STRIP = 6
 _FEWEST_DRAWN = 2
@@ -54,12 +56,20 @@ def remove_old(folder: Path) -> None:
         raise ExportError(f"{folder} cannot be used: {error.strerror or error}") from error
 
 
-def write_results(folder: Path, mapper: Mapper, world: Sim3, times: Sequence[FrameTimes]) -> None:
-    """Write trajectory, keyframes, map and timings; ExportError if one fails."""
+def write_results(
+    folder: Path, mapper: Mapper, world: Sim3, times: Sequence[FrameTimes], *, colmap: bool
+) -> None:
+    """Write trajectory, keyframes, map and timings, and a COLMAP model on request.
+
+    Raises ExportError if one fails.
+    """
     for name, keyframes_only in ((TRAJECTORY, False), (KEYFRAMES, True)):
         stamps, poses = mapper.trajectory.poses(keyframes_only=keyframes_only)
         write_tum(folder / name, stamps, world.apply_pose(poses))
     mapper.write_map(folder / MAP, world)
+    if colmap:
+        make_folder(folder / COLMAP)
+        mapper.write_colmap(folder / COLMAP, world)
     _write_timings(folder / TIMINGS, times)
 
 

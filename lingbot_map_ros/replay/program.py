@@ -71,7 +71,9 @@ def _run(
     seconds = time.perf_counter() - began
     runner.finish()
     result = report.describe(options, runner, seconds, damage)
-    outputs.write_results(options.output, stream.mapper, runner.world, runner.times)
+    outputs.write_results(
+        options.output, stream.mapper, runner.world, runner.times, colmap=options.colmap
+    )
     evaluation = _evaluate(truth, options.output / outputs.TRAJECTORY, result)
     outputs.draw(options.output, runner, result["unit"], evaluation, truth)
     result["status"] = "interrupted" if stop.number else "complete"
