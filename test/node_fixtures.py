@@ -7,10 +7,7 @@ A test module takes them with ``pytest_plugins = ["node_fixtures"]``.
 
 import pytest
 from nav_msgs.msg import Odometry
-from node_harness import Camera, Client, NodeProcess
-
-SCALE_FRAMES = 3
-"""Of the tiny model."""
+from node_harness import SCALE_FRAMES, Camera, Client, NodeProcess
 
 
 @pytest.fixture(scope="module")

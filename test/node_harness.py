@@ -28,6 +28,8 @@ from std_srvs.srv import SetBool, Trigger
 REPOSITORY = Path(__file__).parents[1]
 SIZE = (96, 128)
 """Height and width of the test images."""
+SCALE_FRAMES = 3
+"""Of the tiny model."""
 LATCHED = QoSProfile(
     depth=1,
     reliability=ReliabilityPolicy.RELIABLE,
@@ -270,6 +272,7 @@ __all__ = [
     "LATCHED",
     "RELIABLE",
     "REPOSITORY",
+    "SCALE_FRAMES",
     "SIZE",
     "Camera",
     "Client",

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from nav_msgs.msg import Odometry
-from node_harness import Camera, Client, NodeProcess, feed, stamp_of, wait_until
+from node_harness import SCALE_FRAMES, Camera, Client, NodeProcess, feed, stamp_of, wait_until
 from std_srvs.srv import SetBool, Trigger
-
-SCALE_FRAMES = 3
 
 PROGRAM = """
 import sys, time

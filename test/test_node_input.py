@@ -10,6 +10,7 @@ import pytest
 from geometry_msgs.msg import PoseStamped
 from nav_msgs.msg import Odometry
 from node_harness import (
+    SCALE_FRAMES,
     SIZE,
     Camera,
     Client,
@@ -26,8 +27,6 @@ from tf2_msgs.msg import TFMessage
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.streaming.camera_model import CameraModel
 from lingbot_map_ros.streaming.preprocessing import Preprocessor
-
-SCALE_FRAMES = 3
 
 
 @pytest.fixture(scope="module")

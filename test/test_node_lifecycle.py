@@ -14,9 +14,8 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from nav_msgs.msg import Odometry
-from node_harness import REPOSITORY, Camera, Client, NodeProcess, feed, wait_until
+from node_harness import REPOSITORY, SCALE_FRAMES, Camera, Client, NodeProcess, feed, wait_until
 
-SCALE_FRAMES = 3
 PROMPT_S = 2.0
 """Time within which a signal is obeyed."""
 

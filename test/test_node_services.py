@@ -6,9 +6,9 @@ import threading
 import time
 
 import numpy as np
-from node_fixtures import SCALE_FRAMES
 from node_harness import (
     LATCHED,
+    SCALE_FRAMES,
     SIZE,
     feed,
     image_message,

@@ -9,9 +9,9 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseStamped, TransformStamped
 from nav_msgs.msg import Path
-from node_fixtures import SCALE_FRAMES
 from node_harness import (
     LATCHED,
+    SCALE_FRAMES,
     SIZE,
     feed,
     image_message,
