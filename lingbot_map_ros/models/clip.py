@@ -52,6 +52,11 @@ class ClipLayout:
         kept = self.kept().long()
         return kept.cumsum(0) - kept
 
+    def previous(self) -> Tensor:
+        """Index ``[frames]`` of the last frame kept before each one; 0 for the first."""
+        index = torch.where(self.kept(), torch.arange(self.frames), 0)
+        return torch.cat((index.new_zeros(1), index.cummax(0).values[:-1]))
+
     def special_visibility(self) -> Tensor:
         """Bool ``[query frame, key frame]`` for special tokens and the camera head."""
         index = torch.arange(self.frames)
@@ -100,6 +105,7 @@ class ClipMask:
         aggregator, device = model.aggregator, model.device
         grid = aggregator.patch_embed.grid(*size)
         self.layout = layout
+        self.previous = layout.previous().to(device)
         self.num_special = aggregator.num_special
         self.tokens = aggregator.num_special + grid[0] * grid[1]
         self.frame_rope = aggregator.frame_rope(grid, device)

@@ -23,7 +23,7 @@ _MEAN_BRIGHTNESS = (80.0, 130.0)
 
 
 def load_scene(folder: Path, name: str) -> tuple[MapScene, np.ndarray]:
-    """The scene of a packed map and its tracks ``[T, S, 4, 4]``."""
+    """Load the scene of a packed map and its tracks ``[T, S, 4, 4]``."""
     # The packs are made by openarena_pack.py on the user's own machine; they hold JPEG bytes.
     packed = np.load(folder / f"{name}.npz", allow_pickle=True)
     textures = np.load(folder / "textures.npz", allow_pickle=True)
@@ -39,10 +39,10 @@ def load_scene(folder: Path, name: str) -> tuple[MapScene, np.ndarray]:
 
 
 def sample_focal(rng: np.random.Generator, size: tuple[int, int]) -> tuple[float, float]:
-    """Focal lengths (x, y) of a camera with square pixels and any usual aspect, resized to ``size``."""
+    """Draw focal lengths (x, y); one camera in five has its image squeezed to ``size``."""
     height, width = size
     slope = math.tan(math.radians(rng.uniform(48, 100)) / 2)
-    aspect = rng.uniform(1.25, 1.85)
+    aspect = rng.uniform(1.25, 1.85) if rng.random() < 0.2 else width / height
     return width / 2 / slope, height / 2 * aspect / slope
 
 

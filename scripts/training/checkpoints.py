@@ -13,7 +13,8 @@ import torch
 from lingbot_map_ros.models.quantize import save_quantized
 
 from .distributed import World
-from .network import ClipTrainer, Optimisers
+from .network import ClipTrainer
+from .optimisers import Optimisers
 
 logger = logging.getLogger("train")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .distributed import World
 from .store import TrackStore
@@ -16,6 +17,7 @@ CAPACITY = 192
 LENGTH = 160
 _ENOUGH = 4
 _AHEAD = 3
+_PARTS = ("images", "depth", "poses", "focal")
 
 
 class ClipFolder:
@@ -28,7 +30,7 @@ class ClipFolder:
         self.loaded = 0
         self._seen: set[Path] = set()
         self._waiting: deque[Path] = deque()
-        self._reading: deque[Future[dict[str, np.ndarray]]] = deque()
+        self._reading: deque[Future[dict[str, Tensor]]] = deque()
         self._pool = ThreadPoolExecutor(2)
         self._polls = 0
         self._store: TrackStore | None = None
@@ -51,12 +53,8 @@ class ClipFolder:
             self._reading.append(self._pool.submit(_read, self._waiting.popleft()))
         if self._reading and self._reading[0].done():
             track = self._reading.popleft().result()
-            self.store.add(
-                torch.from_numpy(track["images"]).permute(0, 3, 1, 2).to(self.device),
-                torch.from_numpy(track["depth"]).to(self.device),
-                torch.from_numpy(track["poses"]).to(self.device),
-                torch.from_numpy(track["focal"]).to(self.device),
-            )
+            parts = (track[name].to(self.device, non_blocking=True) for name in _PARTS)
+            self.store.add(*parts)
             self.loaded += 1
         return self.loaded >= _ENOUGH
 
@@ -71,6 +69,9 @@ class ClipFolder:
                 self._waiting.append(path)
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _read(path: Path) -> dict[str, Tensor]:
     with np.load(path) as file:
-        return {name: file[name] for name in file.files}
+        track = {name: torch.from_numpy(file[name]) for name in _PARTS}
+    track["images"] = track["images"].permute(0, 3, 1, 2).contiguous()
+    # Copies from pinned memory do not hold up the GPU.
+    return {k: v.pin_memory() for k, v in track.items()} if torch.cuda.is_available() else track

@@ -21,7 +21,8 @@ from .clips import ClipFolder
 from .distributed import World
 from .losses import make_targets, total_loss
 from .metrics import sequence_metrics
-from .network import ClipTrainer, Optimisers, compile_blocks, initial_model
+from .network import ClipTrainer, compile_blocks, initial_model
+from .optimisers import Optimisers
 from .rooms import RoomTracks
 from .schedule import SCALE_FRAMES, WINDOW, draw_layout, rate_factor, stage_at
 from .store import Clips, TrackStore, join
@@ -31,9 +32,10 @@ logger = logging.getLogger("train")
 TRACK_FRAMES = 128
 EVALUATION_FRAMES, EVALUATION_TRACKS = 120, 3
 DEPTH_SHARE = 4
-AGREE_EVERY = 10
+AGREE_EVERY = 20
+RENDER_EVERY = 2
 REPORT_EVERY = 50
-EVALUATE_SECONDS, SAVE_SECONDS = 60.0, 100.0
+EVALUATE_SECONDS, SAVE_SECONDS = 90.0, 120.0
 EMA_DECAY = 0.998
 MAX_NORM = 1.0
 
@@ -150,7 +152,7 @@ class Trainer:
         """One update; returns the losses, still on the device."""
         stage = stage_at(progress)
         self.rooms.difficulty = stage.difficulty
-        if self.rooms.ready():
+        if step % RENDER_EVERY == 0 and self.rooms.ready():
             self.store.add(*self.rooms.render())
         layout = draw_layout(stage, step, min(self.args.frames, self.store.length))
         batch = self._clips(layout, stage.max_stride, stage.openarena)
@@ -162,13 +164,9 @@ class Trainer:
             losses = self.ddp(images, self._mask(layout), target, chosen)
         loss = total_loss(losses)
         loss.backward()
-        parameters = [p for p in self.module.parameters() if p.grad is not None]
-        norm = torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM)
+        norm = torch.nn.utils.clip_grad_norm_(self.optimisers.parameters, MAX_NORM, foreach=True)
         # A step that went wrong is left out, on all ranks alike: the gradients are their mean.
-        sound = torch.isfinite(norm)
-        for parameter in parameters:
-            parameter.grad = torch.where(sound, parameter.grad, 0)
-        self.optimisers.step(rate_factor(step, progress))
+        self.optimisers.step(rate_factor(step, progress), torch.isfinite(norm))
         self.checkpoints.update_average()
         return {k: v.detach() for k, v in losses.items()} | {"loss": loss.detach(), "norm": norm}
 

@@ -20,8 +20,11 @@ WEIGHTS = {
     "depth": 1.0,
     "gradient": 0.5,
     "points": 0.5,
+    "flow": 0.3,
+    "motion": 1.0,
 }
 CONFIDENCE_REWARD = 0.2
+PATCH = 14
 _EPS = 1e-4
 
 
@@ -109,24 +112,31 @@ def pose_losses(poses: Tensor, target: Targets) -> dict[str, Tensor]:
         "rotation": mean(rotation_error(quaternion, target.quaternion)),
         "fov": mean((poses[..., 7:] - target.fov[:, None]).abs()),
     }
-    pair_rotation, pair_translation = [], []
-    for gap, weight in PAIR_GAPS:
-        if gap >= frames:
-            continue
-        moved, turned = _relative(translation, quaternion, gap)
-        true_moved, true_turned = _relative(target.translation, target.quaternion, gap)
-        pair_rotation.append(weight * mean(rotation_error(turned, true_turned)))
-        pair_translation.append(weight * mean(_length(moved - true_moved)))
-    losses["pair_rotation"] = torch.stack(pair_rotation).mean()
-    losses["pair_translation"] = torch.stack(pair_translation).mean()
+    first, second, weight = _pairs(frames, poses.device)
+    moved, turned = _relative(translation, quaternion, first, second)
+    true_moved, true_turned = _relative(target.translation, target.quaternion, first, second)
+    losses["pair_rotation"] = mean(rotation_error(turned, true_turned) * weight)
+    losses["pair_translation"] = mean(_length(moved - true_moved) * weight)
     return losses
 
 
-def _relative(translation: Tensor, quaternion: Tensor, gap: int) -> tuple[Tensor, Tensor]:
-    """Motion from frame i to i + gap, seen from frame i."""
-    inverse = conjugate(quaternion[..., :-gap, :])
-    moved = turn(inverse, translation[..., gap:, :] - translation[..., :-gap, :])
-    return moved, quaternion_product(inverse, quaternion[..., gap:, :])
+def _pairs(frames: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Pairs of frames ``PAIR_GAPS`` apart, weighted so that each gap counts by its own weight."""
+    gaps = [(gap, weight) for gap, weight in PAIR_GAPS if gap < frames]
+    first = torch.cat([torch.arange(frames - gap) for gap, _ in gaps])
+    second = torch.cat([torch.arange(gap, frames) for gap, _ in gaps])
+    each = [torch.full((frames - gap,), weight / (frames - gap)) for gap, weight in gaps]
+    weight = torch.cat(each) * len(first) / len(gaps)
+    return first.to(device), second.to(device), weight.to(device)
+
+
+def _relative(
+    translation: Tensor, quaternion: Tensor, first: Tensor, second: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Motion from the frames ``first`` to the frames ``second``, seen from the first."""
+    inverse = conjugate(quaternion[..., first, :])
+    moved = turn(inverse, translation[..., second, :] - translation[..., first, :])
+    return moved, quaternion_product(inverse, quaternion[..., second, :])
 
 
 def depth_losses(depth: Tensor, confidence: Tensor, target: Tensor) -> dict[str, Tensor]:
@@ -149,11 +159,12 @@ def depth_losses(depth: Tensor, confidence: Tensor, target: Tensor) -> dict[str,
     }
 
 
-class PatchPoints(nn.Module):
-    """Where the centres of each patch's quarters lie, read off the aggregator's tokens.
+class AuxiliaryHeads(nn.Module):
+    """Linear read-outs of the aggregator's tokens that only training uses.
 
-    Only trained with: it makes every patch token learn its place in the world, from which cameras
-    that see the same place can then find their pose.
+    Each patch tells where the centres of its quarters lie in the world and where they were in the
+    frame before; each camera token tells the motion since then. That makes the blocks learn to find
+    and to chain correspondences, which the poses alone teach slowly.
     """
 
     QUARTERS = 4
@@ -161,25 +172,63 @@ class PatchPoints(nn.Module):
     def __init__(self, dim: int, layers: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(dim)
-        self.heads = nn.ModuleList(nn.Linear(dim, 4 * self.QUARTERS) for _ in range(layers))
+        self.camera_norm = nn.LayerNorm(dim)
+        self.patches = nn.ModuleList(nn.Linear(dim, 6 * self.QUARTERS) for _ in range(layers))
+        self.cameras = nn.ModuleList(nn.Linear(dim, 6) for _ in range(layers))
 
-    def forward(self, outputs: list[Tensor], target: Targets, num_special: int) -> Tensor:
-        """Mean error over the aggregator's ``outputs [B, S, P, dim]``, in units of the depth."""
+    def forward(
+        self, outputs: list[Tensor], target: Targets, previous: Tensor, num_special: int
+    ) -> dict[str, Tensor]:
+        """Losses of the aggregator's ``outputs [B, S, P, dim]``; ``previous [S]`` as of a layout."""
         depth, points = patch_points(target)
         known = (depth > 0).float()
-        count = known.sum().clamp(min=1)
-        total = depth.new_zeros(())
-        for output, head in zip(outputs, self.heads):
-            raw = head(self.norm(output[:, :, num_special:].float())).float()
-            raw = raw.unflatten(-1, (self.QUARTERS, 4))
+        flow, seen = _flow(target, points, depth, previous)
+        later = torch.arange(len(previous), device=previous.device)
+        moved, turned = _relative(target.translation, target.quaternion, previous, later)
+        vector = 2 * turned[..., :3] * torch.where(turned[..., 3:] < 0, -1, 1)
+        motion = torch.cat((moved, vector), dim=-1)
+        total = {"points": [], "flow": [], "motion": []}
+        for output, patch_head, camera_head in zip(outputs, self.patches, self.cameras):
+            raw = patch_head(self.norm(output[:, :, num_special:].float())).float()
+            raw = raw.unflatten(-1, (self.QUARTERS, 6))
             place = (raw[..., :3] - points).abs().sum(-1) / depth.clamp(min=0.2)
             log_depth = (raw[..., 3] - depth.clamp(min=1e-3).log()).abs()
             # An error of a whole depth is wrong, and more is not more wrong.
-            total = total + ((place / (1 + 0.5 * place) + log_depth) * known).sum() / count
-        return total / len(self.heads)
+            error = place / (1 + 0.5 * place) + log_depth
+            total["points"].append((error * known).sum() / known.sum().clamp(min=1))
+            shift = (raw[..., 4:] - flow).abs().sum(-1)
+            shift = shift / (1 + 0.1 * shift)
+            total["flow"].append((shift * seen).sum() / seen.sum().clamp(min=1))
+            read = camera_head(self.camera_norm(output[:, :, 0].float())).float()
+            total["motion"].append((read - motion).abs().sum(-1).mean())
+        return {name: torch.stack(values).mean() for name, values in total.items()}
 
 
-def patch_points(target: Targets, patch: int = 14) -> tuple[Tensor, Tensor]:
+def _flow(
+    target: Targets, points: Tensor, depth: Tensor, previous: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Way in patches from each quarter to its place in the frame before, and whether it is seen."""
+    height, width = target.depth.shape[-2:]
+    back = conjugate(target.quaternion[:, previous])[:, :, None, None]
+    centre = target.translation[:, previous][:, :, None, None]
+    before = turn(back.expand(*depth.shape, 4), points - centre)
+    now = turn(
+        conjugate(target.quaternion)[:, :, None, None].expand(*depth.shape, 4),
+        points - target.translation[:, :, None, None],
+    )
+    slope = torch.tan(target.fov / 2).flip(-1)[:, None, None, None]
+
+    def project(p: Tensor) -> Tensor:
+        """Image coordinates in [-1, 1] (x, y)."""
+        return p[..., :2] / p[..., 2:].clamp(min=1e-3) / slope
+
+    place = project(before)
+    seen = (depth > 0) & (before[..., 2] > 0.02) & (place.abs() < 1).all(-1)
+    half = torch.tensor([width, height], device=depth.device) / 2 / PATCH
+    return ((place - project(now)) * half).clamp(-20, 20), seen.float()
+
+
+def patch_points(target: Targets, patch: int = PATCH) -> tuple[Tensor, Tensor]:
     """Depth ``[B, S, patches, 4]`` and world points ``[..., 3]`` at the centres of patch quarters."""
     height, width = target.depth.shape[-2:]
     device = target.depth.device

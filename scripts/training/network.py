@@ -15,7 +15,7 @@ from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.models.quantize import dequantize
 
-from .losses import PatchPoints, Targets, depth_losses, pose_losses
+from .losses import AuxiliaryHeads, Targets, depth_losses, pose_losses
 
 LAYER_SCALE = 0.3
 TYPICAL_FOV = (0.85, 1.25)
@@ -54,6 +54,20 @@ def initial_model(config: GCTConfig, backbone: Path | None, device: torch.device
     return model
 
 
+_positional_map = dpt_head.positional_map
+_maps: dict[tuple, Tensor] = {}
+
+
+def _kept_positional_map(
+    height: int, width: int, channels: int, aspect: float, like: Tensor
+) -> Tensor:
+    """Give the head's constant maps, made once: making them stalls the GPU every step."""
+    key = (height, width, channels, aspect, like.device, like.dtype)
+    if key not in _maps:
+        _maps[key] = _positional_map(height, width, channels, aspect, like)
+    return _maps[key]
+
+
 class ClipTrainer(nn.Module):
     """Model and training-only heads in one module, so that DDP sees one forward."""
 
@@ -62,8 +76,9 @@ class ClipTrainer(nn.Module):
         self.model = model
         # The groups bound the memory of inference; a training step's frames fit at once.
         dpt_head.FRAMES_PER_GROUP = 1 << 20
+        dpt_head.positional_map = _kept_positional_map
         config = model.config
-        self.points = PatchPoints(2 * config.embed_dim, len(config.selected_layers)).to(
+        self.auxiliary = AuxiliaryHeads(2 * config.embed_dim, len(config.selected_layers)).to(
             model.device
         )
 
@@ -75,7 +90,9 @@ class ClipTrainer(nn.Module):
         true_depth = target.depth.flatten(0, 1)[depth_frames]
         losses = pose_losses(clip.poses.float(), target)
         losses |= depth_losses(clip.depth.float(), clip.confidence.float(), true_depth)
-        losses["points"] = self.points(clip.outputs, target, self.model.aggregator.num_special)
+        losses |= self.auxiliary(
+            clip.outputs, target, mask.previous, self.model.aggregator.num_special
+        )
         return losses
 
 
@@ -90,58 +107,3 @@ def compile_blocks(model: GCTStream) -> None:
         *aggregator.global_blocks,
     ):
         block.compile(dynamic=False)
-
-
-class Optimisers:
-    """Muon for the matrices of the aggregator and camera trunk, AdamW for everything else.
-
-    The backbone, which is trained already, moves slower.
-    """
-
-    def __init__(self, trainer: ClipTrainer, rate: float) -> None:
-        model = trainer.model
-        matrices, backbone, rest = [], [], []
-        backbone_ids = {id(p) for p in model.aggregator.patch_embed.parameters()}
-        blocks = (
-            *model.aggregator.frame_blocks,
-            *model.aggregator.global_blocks,
-            *model.camera_head.trunk,
-        )
-        matrix_ids = {id(p) for block in blocks for p in block.parameters() if p.ndim == 2}
-        for parameter in trainer.parameters():
-            if not parameter.requires_grad:
-                continue
-            if id(parameter) in matrix_ids:
-                matrices.append(parameter)
-            elif id(parameter) in backbone_ids:
-                backbone.append(parameter)
-            else:
-                rest.append(parameter)
-        muon = torch.optim.Muon(
-            matrices, lr=rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"
-        )
-        groups = [
-            {"params": rest, "lr": rate, "base": rate},
-            {"params": backbone, "lr": rate * BACKBONE_RATE, "base": rate * BACKBONE_RATE},
-        ]
-        fused = model.device.type == "cuda"
-        adam = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.02, fused=fused)
-        muon.param_groups[0]["base"] = rate
-        self.optimisers = (muon, adam)
-
-    def step(self, factor: float) -> None:
-        """Update with all learning rates times ``factor``, and clear the gradients."""
-        for optimiser in self.optimisers:
-            for group in optimiser.param_groups:
-                group["lr"] = group["base"] * factor
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
-
-    def state_dict(self) -> list[dict]:
-        """States of both."""
-        return [optimiser.state_dict() for optimiser in self.optimisers]
-
-    def load_state_dict(self, states: list[dict]) -> None:
-        """Inverse of ``state_dict``."""
-        for optimiser, state in zip(self.optimisers, states):
-            optimiser.load_state_dict(state)

@@ -14,20 +14,22 @@ from torch import Tensor
 
 from lingbot_map_ros.synthetic.imaging import expose
 from lingbot_map_ros.synthetic.mipmap import TexturePyramid
-from lingbot_map_ros.synthetic.raycast import Scene
-from lingbot_map_ros.synthetic.render import SHIFTS, render_batch, sample_times
+from lingbot_map_ros.synthetic.raycast import Scene, cast
+from lingbot_map_ros.synthetic.render import SAMPLES, SHIFTS, sample_times
 from lingbot_map_ros.synthetic.sequence import KINDS, TEXTURES, Shot, plan_shot
+from lingbot_map_ros.synthetic.shading import shade
 from lingbot_map_ros.synthetic.textures import procedural_bank
 
 FPS = 10.0
 _STREAM = 3  # of random numbers, apart from the sequences' and the sampler's
 _ASPECTS = (1.25, 1.85)
+_SQUEEZED = 0.2  # share of tracks whose pixels are not square: images are usually cropped
 _FOV = (math.radians(45), math.radians(100))
 
 
 @dataclass(frozen=True)
 class PlannedTrack:
-    """A shot and a camera whose image, of any usual aspect, is squeezed to the network's size."""
+    """A shot and the focal lengths (x, y) of the camera, at the network's image size."""
 
     shot: Shot
     focal: tuple[float, float]
@@ -42,7 +44,8 @@ def plan_track(
     shot = plan_shot(rng, frames, kind, difficulty, FPS, photographs)
     height, width = size
     slope = math.tan(rng.uniform(*_FOV) / 2)
-    aspect = rng.uniform(*_ASPECTS)
+    squeezed = rng.random() < _SQUEEZED
+    aspect = rng.uniform(*_ASPECTS) if squeezed else width / height
     return PlannedTrack(shot, (width / 2 / slope, height / 2 * aspect / slope))
 
 
@@ -77,7 +80,7 @@ class RoomTracks:
         self._count = 0
         self.rendered = 0
         self._textures: TexturePyramid | None = None
-        self._render = render_batch
+        self._cast, self._shade = cast, shade
         self._refill()
 
     def open(self, device: torch.device, textures: Tensor | None, *, compiled: bool) -> None:
@@ -88,7 +91,9 @@ class RoomTracks:
         self._textures = TexturePyramid(bank, device)
         self._device = device
         if compiled:
-            self._render = torch.compile(render_batch, dynamic=False)
+            # Apart, because each is called several times a frame but compiled once.
+            self._cast = torch.compile(cast, dynamic=False)
+            self._shade = torch.compile(shade, dynamic=False)
 
     def _refill(self) -> None:
         while len(self._planned) < self._ahead:
@@ -119,26 +124,27 @@ class RoomTracks:
         stamps = np.arange(self.frames) / FPS
         poses = shot.path.poses(sample_times(stamps, shot.imaging.shutter))
         fx, fy = track.focal
-        grids = [
-            np.stack(
-                np.meshgrid(
-                    (np.arange(width) + shift[0] - width / 2) / fx,
-                    (np.arange(height) + shift[1] - height / 2) / fy,
-                ),
-                axis=-1,
-            )
-            for shift in SHIFTS
-        ]
 
         def upload(array: np.ndarray) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(array)).to(device, torch.float32)
 
         scene = Scene.stack([shot.world], device)
-        rays = upload(np.stack(grids)).flatten(1, 2)[None]
+        v, u = torch.meshgrid(
+            torch.arange(height, device=device), torch.arange(width, device=device), indexing="ij"
+        )
         pixel = torch.full((1,), 1 / min(fx, fy), device=device)
         pose = upload(poses)
-        colour, depth = self._render(scene, self._textures, pose[None], rays, pixel)
-        colour = colour.unflatten(2, (height, width))
+        depth, colour = None, 0.0
+        for k, (shift_x, shift_y) in enumerate(SHIFTS):
+            x, y = (u + shift_x - width / 2) / fx, (v + shift_y - height / 2) / fy
+            rays = torch.stack((x, y), dim=-1).flatten(0, 1)[None]
+            at = pose[None, :, k].contiguous()
+            hit = self._cast(scene, at, rays)
+            if k == 0:
+                depth = hit[0]
+            else:
+                colour = colour + self._shade(scene, self._textures, at, rays, pixel, *hit)
+        colour = (colour / SAMPLES).unflatten(2, (height, width))
         generator = torch.Generator(device).manual_seed(self._count)
         reference = colour[:, 0].mean((1, 2, 3))
         images = expose(colour, [shot.imaging], reference, 0, generator)[0]

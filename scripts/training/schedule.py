@@ -28,26 +28,22 @@ def _layout(frames: int, first_call: int, window: int, interval: int = 1) -> Cli
     return ClipLayout(frames, first_call, SCALE_FRAMES, window, interval)
 
 
+# Each length of clip is compiled for, so there are few.
 _SHORT = ((3, _layout(12, 4, 4)), (1, _layout(12, 2, 8)), (1, _layout(12, 1, 6)))
 _MIDDLE = (
-    (3, _layout(24, 4, 8)),
-    (2, _layout(24, 4, WINDOW)),
-    (1, _layout(24, 1, 12)),
-    (1, _layout(24, 4, 6, 2)),
+    (3, _layout(30, 4, 8)),
+    (3, _layout(30, 4, WINDOW)),
+    (1, _layout(30, 1, 12)),
+    (1, _layout(30, 4, 6, 2)),
 )
-_LONG = (
-    (3, _layout(60, 4, WINDOW)),
-    (1, _layout(60, 4, 10)),
-    (1, _layout(60, 1, WINDOW)),
-    (1, _layout(60, 4, 12, 3)),
-)
-_STREAM = ((4, _layout(120, 4, WINDOW)), (1, _layout(120, 4, 12)))
+_STREAM = ((4, _layout(120, 4, WINDOW)), (1, _layout(120, 1, WINDOW)), (1, _layout(120, 4, 12)))
 
 STAGES = (
-    Stage(0.12, _SHORT, 1, 0.3, 0.0),
-    Stage(0.30, (*_SHORT, *_MIDDLE), 2, 0.7, 0.25),
-    Stage(0.55, (*_MIDDLE, *_LONG), 3, 1.0, 0.4),
-    Stage(1.00, (*_MIDDLE, *_LONG, *_STREAM, *_STREAM), 2, 1.0, 0.4),
+    Stage(0.15, _SHORT, 3, 0.6, 0.0),
+    Stage(0.30, _SHORT, 3, 0.8, 0.25),
+    Stage(0.60, _MIDDLE, 3, 1.0, 0.35),
+    Stage(0.80, (*_MIDDLE, *_STREAM), 3, 1.0, 0.35),
+    Stage(1.00, _STREAM, 1, 1.0, 0.35),
 )
 
 

@@ -1,0 +1,126 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Muon for the matrices of the blocks, AdamW for everything else."""
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor, nn
+
+from .network import ClipTrainer
+
+BACKBONE_RATE = 0.12
+MUON_DECAY, ADAM_DECAY = 0.05, 0.02
+MOMENTUM = 0.95
+# Coefficients of the quintic Newton-Schulz iteration towards the nearest orthogonal matrix.
+_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+_ITERATIONS = 5
+# Makes an update as large as AdamW's usual one, so that both share a learning rate.
+_ADAM_RMS = 0.2
+
+
+class BatchedMuon:
+    """Muon over all matrices of one shape at a time.
+
+    ``torch.optim.Muon`` goes through them one by one, which costs more time to launch than to
+    compute.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        by_shape: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
+        for parameter in parameters:
+            by_shape[parameter.shape].append(parameter)
+        self._groups = list(by_shape.values())
+        self._momenta = [torch.zeros_like(torch.stack(list(group))) for group in self._groups]
+
+    @torch.no_grad()
+    def step(self, rate: float, sound: Tensor) -> None:
+        """Update by ``rate``; not at all where ``sound`` (bool, on the device) is false."""
+        for group, momentum in zip(self._groups, self._momenta):
+            gradient = torch.stack([p.grad for p in group if p.grad is not None])
+            gradient = torch.where(sound, gradient, 0)
+            momentum.lerp_(gradient, 1 - MOMENTUM)
+            update = _orthogonal(gradient.lerp(momentum, MOMENTUM))
+            size = _ADAM_RMS * max(update.shape[-2:]) ** 0.5
+            torch._foreach_mul_(group, 1 - rate * MUON_DECAY)
+            torch._foreach_add_(group, list(update.unbind(0)), alpha=-rate * size)
+
+    def state_dict(self) -> dict:
+        """Momenta."""
+        return {"momenta": self._momenta}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Inverse of ``state_dict``."""
+        for mine, other in zip(self._momenta, state["momenta"]):
+            mine.copy_(other)
+
+
+def _orthogonal(matrices: Tensor) -> Tensor:
+    """Nearest orthogonal matrices to ``[N, rows, columns]``, roughly."""
+    a, b, c = _NEWTON_SCHULZ
+    x = matrices.bfloat16()
+    tall = x.shape[-2] > x.shape[-1]
+    if tall:
+        x = x.mT
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(_ITERATIONS):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return (x.mT if tall else x).float()
+
+
+class Optimisers:
+    """Both optimisers; the backbone, which is trained already, moves slower."""
+
+    def __init__(self, trainer: ClipTrainer, rate: float) -> None:
+        model = trainer.model
+        blocks = (
+            *model.aggregator.frame_blocks,
+            *model.aggregator.global_blocks,
+            *model.camera_head.trunk,
+        )
+        matrices = [p for block in blocks for p in block.parameters() if p.ndim == 2]
+        backbone = [p for p in model.aggregator.patch_embed.parameters() if p.requires_grad]
+        taken = {id(p) for p in (*matrices, *backbone)}
+        rest = [p for p in trainer.parameters() if p.requires_grad and id(p) not in taken]
+        self.rate = rate
+        self.muon = BatchedMuon(matrices)
+        self._cuda = model.device.type == "cuda"
+        self.adam = torch.optim.AdamW(
+            [
+                {"params": rest, "base": rate},
+                {"params": backbone, "base": rate * BACKBONE_RATE},
+            ],
+            lr=rate,
+            betas=(0.9, 0.98),
+            weight_decay=ADAM_DECAY,
+            fused=self._cuda,
+        )
+        self.parameters = [*matrices, *backbone, *rest]
+
+    def step(self, factor: float, sound: Tensor) -> None:
+        """Update with the learning rates times ``factor`` and clear the gradients.
+
+        ``sound``: whether the gradients are finite; if not, nothing moves. It stays on the device.
+        """
+        self.muon.step(self.rate * factor, sound)
+        for group in self.adam.param_groups:
+            group["lr"] = group["base"] * factor
+        if self._cuda:
+            # What a GradScaler sets: the fused kernel then leaves the step out by itself.
+            self.adam.grad_scale, self.adam.found_inf = None, (~sound).float()
+            self.adam.step()
+        elif sound:
+            self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def state_dict(self) -> list[dict]:
+        """States of both."""
+        return [self.muon.state_dict(), self.adam.state_dict()]
+
+    def load_state_dict(self, states: list[dict]) -> None:
+        """Inverse of ``state_dict``."""
+        self.muon.load_state_dict(states[0])
+        self.adam.load_state_dict(states[1])
