@@ -24,7 +24,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10",
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
-    package_data={NAME: ["py.typed", "weights/*.safetensors"]},
+    package_data={NAME: ["py.typed", "weights/*.safetensors", "weights/SHA256SUMS"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         (f"share/{NAME}", ["package.xml"]),
@@ -45,7 +45,7 @@ setup(
         # Paged attention on NVIDIA GPUs.
         "cuda": ["flashinfer-python>=0.6.10"],
         # Checkpoints by the name hf://OWNER/REPO/FILE.
-        "hub": ["huggingface-hub>=0.20"],
+        "hub": ["huggingface-hub>=0.25"],
         # The command-line programs: bags, evaluation, plots.
         "replay": [
             "apsw>=3.40",
@@ -63,6 +63,7 @@ setup(
         "test": [
             "catkin-pkg>=0.5",
             "flake8>=6.0",
+            "huggingface-hub>=0.25",
             "hypothesis>=6.60",
             "mypy>=1.10",
             "pydocstyle>=6.1",
