@@ -28,6 +28,8 @@ class Frame:
     """``[3, H, W]`` in [0, 1], on the model's device."""
     contrast: float
     """Standard deviation of the image in grey levels."""
+    intrinsics: NDArray[np.float64] | None = None
+    """``[3, 3]`` of the tensor, from the calibration that it was prepared with."""
 
 
 @dataclass(frozen=True, eq=False)

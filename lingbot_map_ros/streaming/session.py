@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from lingbot_map_ros.errors import InputError, RollbackError
@@ -85,7 +84,14 @@ class StreamingSession:
         """
         began = time.perf_counter()
         before = self._state
-        frame = Frame(before.frames, stamp_ns, self._preprocess(image), contrast(image))
+        preprocessor = self._preprocessor_for(image)
+        frame = Frame(
+            before.frames,
+            stamp_ns,
+            preprocessor(image),
+            contrast(image),
+            preprocessor.intrinsics,
+        )
         prepared = time.perf_counter()
         try:
             after, results = self._stepper.advance(
@@ -100,7 +106,7 @@ class StreamingSession:
         self._state = after
         done = time.perf_counter()
         timings = {"preprocess": (prepared - began) * 1e3, "model": (done - prepared) * 1e3}
-        return [self._finish(result, timings) for result in results]
+        return [replace(result, timings=timings) for result in results]
 
     def commit(self) -> list[int]:
         """Keep all pending frames; returns their indices, oldest first."""
@@ -128,9 +134,10 @@ class StreamingSession:
         if deferred:
             self._rule = replace(self._rule, mode="manual")
             return []
-        committed = self.commit()
         configured = self.config.keyframe_mode
-        self._rule = replace(self._rule, mode="interval" if configured == "manual" else configured)
+        rule = replace(self._rule, mode="interval" if configured == "manual" else configured)
+        committed = self.commit()
+        self._rule = rule
         return committed
 
     def update_keyframes(
@@ -228,7 +235,7 @@ class StreamingSession:
             policy_applied=state.policy_applied,
         )
 
-    def _preprocess(self, image: NDArray[np.uint8]) -> torch.Tensor:
+    def _preprocessor_for(self, image: NDArray[np.uint8]) -> Preprocessor:
         if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
             raise InputError(f"expected uint8 RGB [H, W, 3], got {image.dtype} {image.shape}")
         size = self._state.size
@@ -244,9 +251,4 @@ class StreamingSession:
                 height, width, self._model.config, self._model.device, camera=self.camera
             )
             self._made_for = made_for
-        return self._preprocessor(image)
-
-    def _finish(self, result: FrameResult, timings: dict[str, float]) -> FrameResult:
-        calibrated = self._preprocessor.intrinsics if self._preprocessor else None
-        intrinsics = result.intrinsics if calibrated is None else calibrated
-        return replace(result, intrinsics=intrinsics, timings=timings)
+        return self._preprocessor

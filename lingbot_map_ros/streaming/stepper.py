@@ -72,7 +72,9 @@ class Stepper:
         except _WithheldError as reason:
             if anchoring:
                 return self._new_segment(state, frame, str(reason))
-            return self._withhold(window, str(reason), showed=True)
+            waits = state.pending and state.rejected + 1 >= self._config.lost_after
+            hint = "; re-anchoring waits for the decision of the pending frames" if waits else ""
+            return self._withhold(window, f"{reason}{hint}", showed=True)
 
     def _gather(self, state: StreamState, frame: Frame) -> tuple[StreamState, list[FrameResult]]:
         """Collect scale frames, and start a segment when there are enough."""
@@ -150,9 +152,11 @@ class Stepper:
     ) -> tuple[StreamState, list[FrameResult]]:
         """Let the frame wait for the user, and apply the policy when too many wait."""
         limits = self._limits
+        drops = self._config.pending_policy == "rollback_newest"
         entry = Pending(observation, state.track)
         count = len(state.pending) + 1
-        full = state.kept + count >= limits.max_keyframes
+        # A newcomer that fills the window is kept with all others at once, or may still wait.
+        full = state.kept + count >= limits.max_keyframes + drops
         over = full or count > limits.pending
         if over and not state.policy_applied:
             logger.warning(
@@ -160,7 +164,7 @@ class Stepper:
                 self._config.pending_policy,
             )
         state = replace(state, policy_applied=state.policy_applied + over)
-        drop = over and self._config.pending_policy == "rollback_newest"
+        drop = over and drops
         state, result = self._hand_out(
             state, observation, view, keyframe=not drop, pending=not drop
         )
@@ -274,7 +278,7 @@ class Stepper:
             stamp_ns=frame.stamp_ns,
             pose_map=placement.pose_map(observation.pose),
             pose_odom=view.pose_odom,
-            intrinsics=observation.intrinsics,
+            intrinsics=observation.intrinsics if frame.intrinsics is None else frame.intrinsics,
             depth=depth,
             confidence=observation.confidence,
             image=observation.pixels,
