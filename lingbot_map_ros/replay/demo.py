@@ -29,6 +29,7 @@ PACKAGE = "lingbot_map_ros"
 NODE = "/lingbot_map"
 BUILTIN, RANDOM = "builtin:small", "random:"
 _OPTICAL_AXES = "[0.0, 0.0, 0.0, -0.5, 0.5, -0.5, 0.5]"
+_VOXEL = 0.02
 _STOP_S = 10.0
 _ANSWER_S = 600.0
 
@@ -99,7 +100,7 @@ def demonstrate(folder: Path, frames: int, checkpoint: str, domain: int) -> None
     began = time.monotonic()
     trajectory, cloud = map_bag(folder, bag, checkpoint)
     seconds = time.monotonic() - began
-    content = demo_report.report(folder, truth, trajectory, cloud)
+    content = demo_report.report(folder, truth, trajectory, cloud, _VOXEL)
     print(f"\nframes      {frames} in {seconds:.0f} s, the node's start included")
     print("\n".join(demo_report.lines(content)))
     print(f"files       {', '.join(sorted(path.name for path in folder.iterdir()))} in {folder}/")
@@ -146,11 +147,13 @@ def map_bag(folder: Path, bag: Path, checkpoint: str) -> tuple[Path, Path]:
     parameters = Path(get_package_share_directory(PACKAGE), "config", "replay.yaml")
     node = ["map_node", "--ros-args", "--params-file", str(parameters)]
     node += ["-p", f"checkpoint:={checkpoint}", "-p", f"output_directory:={saved}"]
+    node += ["-p", f"map_voxel_size:={_VOXEL}"]
     node += ["-r", f"image:={IMAGE}", "-r", f"camera_info:={CAMERA_INFO}"]
     # The truth is the camera's, so the trajectory is to be the camera's too, not the robot's.
     node += ["-p", "base_frame:=camera_body", "-p", f"base_to_camera:={_OPTICAL_AXES}"]
-    # The node keeps every image until it is processed, and saves after the last one.
-    player = ["play_bag", str(bag), "--wait", "300"]
+    # As fast as the node is, whatever the machine; it saves after the last image.
+    player = ["play_bag", str(bag), "--rate", "0", "--wait", "300"]
+    player += ["--pace-by", f"{NODE}/odometry", "--pace-timeout", "30"]
     with (folder / "node.log").open("w") as log, running(node, log=log) as node_process:
         with running(player) as player_process:
             while player_process.poll() is None:
