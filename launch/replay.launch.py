@@ -55,8 +55,8 @@ def node_and_player(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     passed_on["image"] = argument["image"] or only_image_topic(bag)
     passed_on["use_sim_time"] = "true"
     answers = posixpath.join("/", argument["namespace"], "lingbot_map/odometry")
-    # Loading takes a while. A frame that is not answered in time waits in the node (drop_policy).
-    pacing = ["--wait", "600", "--pace-by", answers, "--pace-timeout", "2"]
+    # Loading takes a while, and so does a frame without a GPU.
+    pacing = ["--wait", "600", "--pace-by", answers, "--pace-timeout", "30"]
     return [
         IncludeLaunchDescription(
             PythonLaunchDescriptionSource(str(SHARE / "launch" / "map.launch.py")),

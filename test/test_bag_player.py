@@ -28,6 +28,8 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from sensor_msgs.msg import CameraInfo, Image  # noqa: E402
 
+from lingbot_map_ros.ros.pacing import Flight  # noqa: E402
+
 TOPIC = "/camera/image_raw"
 
 
@@ -131,7 +133,7 @@ def test_best_effort_loops_and_a_part_of_the_bag(context, bag):
 def test_paced_playing_holds_an_image_until_the_last_is_answered_or_given_up(context, bag):
     listener = Listener(context, answer=0.01, skip=(3, 19))
     process = start_player(
-        bag, "--rate", 0, "--pace-by", "/map/odometry", "--pace-warmup", 1, "--pace-timeout", 0.5
+        bag, "--rate", 0, "--pace-by", "/map/odometry", "--pace-window", 1, "--pace-timeout", 0.5
     )
     out, err = listener.listen_to(process)
     listener.close()
@@ -140,6 +142,33 @@ def test_paced_playing_holds_an_image_until_the_last_is_answered_or_given_up(con
     assert err.count("no answer to the image") == 2
     assert listener.most_held == 1
     assert len(listener.stamps()) == 20
+
+
+def test_an_answer_settles_the_images_before_it():
+    """Images that get no answer of their own (gathered, withheld) must not stop the player."""
+    flight = Flight()
+    for stamp in (10, 20, 30, 40):
+        flight.send(stamp)
+    flight.answer(30)
+    flight.answer(30)
+    flight.answer(99)
+    assert (len(flight), flight.unanswered) == (1, 2)
+    assert flight.give_up() == 40
+    assert (len(flight), flight.unanswered) == (0, 3)
+
+
+def test_a_window_of_images_is_on_its_way(context, bag):
+    """With unanswered images inside the window nothing times out, and nothing is lost."""
+    listener = Listener(context, answer=0.05, skip=(0, 1, 2, 7, 8))
+    process = start_player(
+        bag, "--rate", 0, "--pace-by", "/map/odometry", "--pace-window", 4, "--pace-timeout", 20
+    )
+    out, err = listener.listen_to(process)
+    listener.close()
+    assert process.returncode == 0
+    assert "20 images, 5 without an answer" in out
+    assert "no answer to the image" not in err
+    assert listener.stamps() == [START_NS + i * PERIOD_NS for i in range(20)]
 
 
 def test_says_when_nobody_subscribes(bag):

@@ -16,7 +16,9 @@ _VERTEX = np.dtype([("xyz", "<f4", 3), ("rgb", "u1", 3)])
 _UNIT = "model units"
 
 
-def report(folder: Path, truth: Path, trajectory: Path, cloud: Path) -> dict[str, Any]:
+def report(
+    folder: Path, truth: Path, trajectory: Path, cloud: Path, voxel: float
+) -> dict[str, Any]:
     """Draw trajectory and map into ``folder``, write report.json, and return its content.
 
     Parameters
@@ -27,6 +29,8 @@ def report(folder: Path, truth: Path, trajectory: Path, cloud: Path) -> dict[str
         TUM files: the true camera in metres, and the node's trajectory.
     cloud : Path
         The node's map, a PLY file.
+    voxel : float
+        Edge of its voxels in model units.
 
     Raises
     ------
@@ -37,7 +41,7 @@ def report(folder: Path, truth: Path, trajectory: Path, cloud: Path) -> dict[str
     """
     _, positions = read_tum(trajectory)
     xyz, rgb = read_ply(cloud)
-    plots.plot_map(folder / "map.png", xyz, rgb, positions, _UNIT)
+    plots.plot_map(folder / "map.png", xyz, rgb, positions, _UNIT, voxel)
     evaluation = evaluate(truth, trajectory)
     _draw_trajectory(folder / "trajectory.png", evaluation, positions, read_tum(truth)[1])
     content = {"poses": len(positions), "map_points": len(xyz), **evaluation.summary}

@@ -106,7 +106,8 @@ def draw(
         )
     else:
         plots.plot_trajectory(folder / PLOT_TRAJECTORY, positions, unit, keyframes=marks)
-    plots.plot_map(folder / PLOT_MAP, *mapper.points(world), positions, unit)
+    voxel = mapper.voxel_map.voxel_size * world.scale
+    plots.plot_map(folder / PLOT_MAP, *mapper.points(world), positions, unit, voxel)
     if strip:
         chosen = np.unique(np.linspace(0, len(strip) - 1, _STRIP).round().astype(int))
         samples = [strip[index] for index in chosen]

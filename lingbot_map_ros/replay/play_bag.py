@@ -49,17 +49,17 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--pace-by",
         default="",
         metavar="TOPIC",
-        help="send the next image only when TOPIC has answered the last one (same stamp)",
+        help="send as fast as TOPIC answers (messages with the stamps of the images)",
     )
     parser.add_argument(
         "--pace-timeout", type=non_negative, default=10.0, metavar="S", help="default 10 s"
     )
     parser.add_argument(
-        "--pace-warmup",
-        type=int,
+        "--pace-window",
+        type=positive_int,
         default=8,
         metavar="N",
-        help="images of a round that go without waiting: the node's num_scale_frames (default 8)",
+        help="most images on their way, at least the node's num_scale_frames (default 8)",
     )
     parser.add_argument(
         "--wait",
@@ -114,7 +114,7 @@ def _play(bag: Bag, arguments: argparse.Namespace, ros: list[str]) -> "PlayRepor
         reliable=arguments.qos == "reliable",
         pace_by=arguments.pace_by,
         pace_timeout=arguments.pace_timeout,
-        pace_warmup=arguments.pace_warmup,
+        pace_window=arguments.pace_window,
         wait=arguments.wait,
     )
     start = bag.start_ns + int(arguments.start_offset * 1e9)

@@ -21,6 +21,11 @@ _TRUTH = {"color": "0.55", "linewidth": 2.5, "label": "ground truth"}
 _ESTIMATE = {"color": "tab:blue", "linewidth": 1.3}
 _MOST_DRAWN_POINTS = 400_000
 _OUTLIERS_PERCENT = 1.0
+_MARGIN = 0.04
+_SMALLEST_MARKER = 0.6
+"""In printer's points."""
+_HEADROOM = 0.5
+"""Of the camera's height over the middle of the map, shown above the camera."""
 
 
 def plot_trajectory(
@@ -76,33 +81,42 @@ def plot_map(
     rgb: NDArray[np.uint8],
     trajectory: NDArray[np.float64],
     unit: str,
+    voxel: float,
 ) -> None:
     """Draw the map from above: points [N, 3] (z up) in their colours, and the way [M, 3] over it.
 
-    What is far outside (the outermost percent in each direction) does not set the frame.
+    What lies clearly above the camera, such as a ceiling, is left out, so that one sees into rooms.
+    What is far outside (the outermost percent in each direction) does not set the frame. Points are
+    squares as large as the map's ``voxel``.
     """
     figure = Figure(figsize=(9, 8), layout="constrained")
     axes = figure.subplots()
     axes.set_facecolor("0.93")
+    low, high = trajectory.min(0), trajectory.max(0)
+    shown = xyz[:, 2] < high[2] + _HEADROOM * max(high[2] - np.median(xyz[:, 2]), 0.0) + voxel
+    xyz, rgb = xyz[shown], rgb[shown]
     if len(xyz):
         chosen = np.random.default_rng(0).permutation(len(xyz))[:_MOST_DRAWN_POINTS]
         # The highest points are drawn last, as they are seen from above.
         chosen = chosen[np.argsort(xyz[chosen, 2])]
         share = [_OUTLIERS_PERCENT, 100 - _OUTLIERS_PERCENT]
-        low, high = np.percentile(xyz[chosen, :2], share, axis=0)
-        low = np.minimum(low, trajectory.min(0)[:2])
-        high = np.maximum(high, trajectory.max(0)[:2])
-        margin = 0.04 * max(float((high - low).max()), 1e-6)
-        size = float(np.clip(2e4 / len(chosen), 0.3, 6.0))
+        inner = np.percentile(xyz[chosen, :2], share, axis=0)
+        low = np.minimum(low[:2], inner[0])
+        high = np.maximum(high[:2], inner[1])
+        extent = max(float((high - low).max()), voxel)
+        low, high = low - _MARGIN * extent, high + _MARGIN * extent
+        # Marker areas are in square points; the frame is about 7 inches wide.
+        side = 7 * 72 * voxel / (extent * (1 + 2 * _MARGIN))
         x, y = xyz[chosen, :2].T
-        axes.scatter(x, y, s=size, c=rgb[chosen] / 255.0, linewidths=0)
-        axes.set_xlim(low[0] - margin, high[0] + margin)
-        axes.set_ylim(low[1] - margin, high[1] + margin)
+        area = max(side, _SMALLEST_MARKER) ** 2
+        axes.scatter(x, y, s=area, c=rgb[chosen] / 255.0, linewidths=0, marker="s")
+        axes.set_xlim(low[0], high[0])
+        axes.set_ylim(low[1], high[1])
     axes.plot(*trajectory[:, :2].T, color="tab:red", linewidth=1.6, label="camera")
     axes.plot(*trajectory[0, :2], "s", color="tab:green", markersize=7, label="start")
     axes.plot(*trajectory[-1, :2], "X", color="tab:red", markersize=8, label="end")
     _spatial(axes, "x", "y", unit)
-    axes.set_title(f"map from above: {len(xyz):,} points")
+    axes.set_title(f"map from above: {len(xyz):,} points below the ceiling")
     axes.legend(loc="best", fontsize=9)
     _save(figure, path)
 

@@ -22,6 +22,7 @@ from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPo
 from rosgraph_msgs.msg import Clock
 
 from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.ros.pacing import Flight
 from lingbot_map_ros.ros.timeline import Timeline
 
 CLOCK_PERIOD_S = 0.01
@@ -52,17 +53,17 @@ class Recorded(Protocol):
 class PlayOptions:
     """How to play.
 
-    ``rate`` is the speed (2 = twice as fast, 0 = as fast as possible). With ``pace_by`` an image is
-    held back until the one before was answered on that topic by a message of the same stamp, for at
-    most ``pace_timeout`` seconds; the first ``pace_warmup`` images of a round go without waiting,
-    because a stream's first answer needs that many.
+    ``rate`` is the speed (2 = twice as fast, 0 = as fast as possible). With ``pace_by`` at most
+    ``pace_window`` images are on their way: the next is held back until one of them was answered on
+    that topic by a message of the same stamp, or until nothing was for ``pace_timeout`` seconds.
+    A stream's first answer needs as many images as it has scale frames.
     """
 
     rate: float = 1.0
     reliable: bool = True
     pace_by: str = ""
     pace_timeout: float = 10.0
-    pace_warmup: int = 8
+    pace_window: int = 8
     wait: float = 10.0
 
 
@@ -102,7 +103,7 @@ class BagPlayer:
         self._node = node
         self._options = options
         self._images = set(image_topics)
-        self._answered: set[int] = set()
+        self._flight = Flight()
         self._pacing = False
         self._executor = SingleThreadedExecutor(context=node.context)
         self._executor.add_node(node)
@@ -147,26 +148,24 @@ class BagPlayer:
 
     def play(self, messages: Iterable[Recorded]) -> None:
         """Publish one round and return when all of it has gone out; call again for a loop."""
-        self._answered.clear()
-        sent: list[int] = []
         timeline = Timeline(self._options.rate)
         for message in messages:
             publisher = self._publishers.get(message.topic)
             if publisher is None or len(message.data) < _SMALLEST_MESSAGE:
                 continue
             is_image = message.topic in self._images
-            if is_image and self._pacing and len(sent) >= max(self._options.pace_warmup, 1):
-                self._wait_for_answer(sent[-1])
+            if is_image and self._pacing and len(self._flight) >= self._options.pace_window:
+                self._wait_for_answers(self._options.pace_window - 1)
                 timeline.forgive_delay(message.stamp_ns)
             self._idle_until(timeline, message.stamp_ns)
             self._publish(publisher, message.data)
             self.report.messages += 1
             if is_image:
                 self.report.images += 1
-                sent.append(header_stamp(message.data))
-        if self._pacing and sent:
-            self._wait_for_answer(sent[-1])
-            self.report.unanswered += len(set(sent) - self._answered)
+                if self._pacing:
+                    self._flight.send(header_stamp(message.data))
+        self._wait_for_answers(0)
+        self.report.unanswered = self._flight.unanswered
 
     def flush(self) -> None:
         """Wait until everything has arrived where reliability was promised; call it at the end."""
@@ -210,7 +209,7 @@ class BagPlayer:
         return True
 
     def _on_answer(self, data: bytes) -> None:
-        self._answered.add(header_stamp(data))
+        self._flight.answer(header_stamp(data))
 
     def _explain_absence(self, name: str) -> str:
         others = self._node.count_subscribers(name)
@@ -228,17 +227,22 @@ class BagPlayer:
         self._executor.spin_once(timeout_sec=0)
         self._tick(stamp_ns)
 
-    def _wait_for_answer(self, stamp_ns: int) -> None:
-        deadline = time.monotonic() + self._options.pace_timeout
-        while stamp_ns not in self._answered:
+    def _wait_for_answers(self, most: int) -> None:
+        """Wait until at most so many images are in flight; gives up one when nothing happens."""
+        deadline, before = time.monotonic() + self._options.pace_timeout, len(self._flight)
+        while len(self._flight) > most:
             left = deadline - time.monotonic()
             if left <= 0:
                 self._node.get_logger().warning(
-                    f"no answer to the image of {stamp_ns * 1e-9:.3f} on {self._options.pace_by} "
-                    f"within {self._options.pace_timeout:g} s; going on"
+                    f"no answer to the image of {self._flight.give_up() * 1e-9:.3f} on "
+                    f"{self._options.pace_by} within {self._options.pace_timeout:g} s; going on"
                 )
-                return
-            self._executor.spin_once(timeout_sec=min(left, 0.1))
+            else:
+                self._executor.spin_once(timeout_sec=min(left, 0.1))
+            # An answer renews the patience; after a time-out the rest of a round is not waited for.
+            if left > 0 and len(self._flight) != before:
+                deadline = time.monotonic() + self._options.pace_timeout
+            before = len(self._flight)
 
     def _tick(self, stamp_ns: int) -> None:
         sec, nanosec = divmod(stamp_ns, 10**9)
