@@ -131,6 +131,7 @@ class Assembly:
             worker=self.worker.state,
             stall=self._watchdog.stall,
             stalled_for=self.worker.busy_for,
+            stall_timeout=self.parameters.stall_timeout,
             silence=self._watchdog.silence,
             stream=self._stream,
             input=InputSnapshot(

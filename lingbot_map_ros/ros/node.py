@@ -129,7 +129,7 @@ class MapNode(LifecycleNode):
             return
         if assembly.worker.state is WorkerState.FAILED:
             self._fault = assembly.worker.error
-            self.get_logger().error(f"the model cannot be loaded: {self._fault}")
+            self.get_logger().error(f"the model cannot be used: {self._fault}")
             if self._active:
                 self.trigger_deactivate()
             self.trigger_cleanup()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from collections.abc import Callable
 
 import torch
@@ -54,6 +55,7 @@ class Pipeline:
         self.results = Rate()
         self.skipped = Tally()
         self.last_error = ""
+        self._failing_since: float | None = None
         self.frame_age_s: float | None = None
         self.timings: dict[str, float] = {}
         self.scale = MetricScale(parameters.scale_source, parameters.scale, metric_pose)
@@ -88,7 +90,7 @@ class Pipeline:
         results = self.session.step(image, frame.stamp_ns)
         stepped = time.perf_counter()
         self._publish(results, frame.msg.header.frame_id)
-        self.last_error = ""
+        self.last_error, self._failing_since = "", None
         self.timings = {
             "waiting": (arrived - frame.received) * 1e3,
             "decode": (decoded - began) * 1e3,
@@ -105,6 +107,15 @@ class Pipeline:
         self.skipped.add(reason)
         self.last_error = str(error) or type(error).__name__
         now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        self._complain(error, now)
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            # What the failed step has left would take the room of the next one.
+            traceback.clear_frames(error.__traceback__)
+            release()
+
+    def _complain(self, error: Exception, now: float) -> None:
         if now - self._complained.get(self.last_error, float("-inf")) < REPEAT_S:
             return
         self._complained = {**dict(list(self._complained.items())[-16:]), self.last_error: now}
@@ -115,6 +126,7 @@ class Pipeline:
 
     def snapshot(self) -> StreamSnapshot:
         """Figures for the diagnostics."""
+        since = self._failing_since
         return StreamSnapshot(
             session=self.session.status(),
             device=str(self._device),
@@ -123,6 +135,7 @@ class Pipeline:
             frame_age_s=self.frame_age_s,
             memory_bytes=gpu_memory(self._device),
             last_error=self.last_error,
+            failing_for=0.0 if since is None else time.monotonic() - since,
             timings=self.timings,
         )
 
@@ -158,7 +171,7 @@ class Pipeline:
         self._broadcaster.set_map_to_odom(None)
         self._window = IntensityWindow()
         self._size = ()
-        self.last_error = ""
+        self.last_error, self._failing_since = "", None
         return f"session {self.session.epoch} begins with an empty map"
 
     def set_deferred(self, deferred: bool) -> str:

@@ -26,6 +26,8 @@ class StreamSnapshot:
     memory_bytes: int
     """Memory of the GPU in use; 0 on a CPU."""
     last_error: str
+    failing_for: float = 0.0
+    """Seconds since the first of the frames in a row that failed; 0 if the last one did not."""
     timings: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -56,6 +58,7 @@ class NodeSnapshot:
     stall: str = ""
     """Where the worker is stuck; empty if it is not."""
     stalled_for: float = 0.0
+    stall_timeout: float = 10.0
     silence: str = ""
     """Why no image comes; empty if they do."""
     stream: StreamSnapshot | None = None
@@ -88,6 +91,11 @@ def _state(node: NodeSnapshot) -> tuple[bytes, str]:
         return ok, "paused"
     if node.silence:
         return warn, f"waiting: no image on {node.input.topic}; {node.silence}"
+    if node.stream.failing_for >= node.stall_timeout:
+        return error, (
+            f"error: no result for {node.stream.failing_for:.0f} s while images arrive; "
+            f"last error: {node.stream.last_error}"
+        )
     return _stream_state(node.stream.session, node.stream.last_error)
 
 

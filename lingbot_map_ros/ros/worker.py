@@ -32,6 +32,7 @@ class WorkerState(enum.Enum):
     LOADING = "loading"
     READY = "ready"
     FAILED = "failed"
+    """It could not load, or a fault of its own has ended it."""
     STOPPED = "stopped"
 
 
@@ -72,7 +73,7 @@ class Worker(Generic[FrameT]):
         self._on_change = on_change
         self.state = WorkerState.LOADING
         self.error = ""
-        """Why loading failed."""
+        """Why loading failed, or what ended the worker."""
         self._busy_since: float | None = None
         # a load cannot be interrupted: a process that must end does not wait for it
         self._thread = threading.Thread(target=self._run, name="lingbot_map_worker", daemon=True)
@@ -89,7 +90,7 @@ class Worker(Generic[FrameT]):
         if self.state is WorkerState.LOADING:
             raise NotReadyError("the model is still loading; try again when diagnostics say ready")
         if self.state is WorkerState.FAILED:
-            raise NotReadyError(f"the model could not be loaded: {self.error}")
+            raise NotReadyError(f"the model is not loaded: {self.error}")
         return self._mailbox.submit(call)
 
     def stop(self, timeout: float) -> bool:
@@ -114,16 +115,21 @@ class Worker(Generic[FrameT]):
         try:
             processor = self._load()
         except Exception as error:
-            self._fail_load(error)
+            self._fail(error)
             return
         self.state = WorkerState.READY
-        self._on_change()
+        self._notify()
         try:
             self._work(processor)
         except MailboxClosedError:
-            logger.debug("the worker ends")
-        finally:
             self.state = WorkerState.STOPPED
+        except Exception as error:
+            # Nobody must wait for a thread that has ended.
+            logger.exception("the worker has ended")
+            self._busy_since = None
+            self._mailbox.close()
+            self._fail(error)
+        finally:
             processor.close()
 
     def _work(self, processor: Processor[FrameT]) -> None:
@@ -140,12 +146,18 @@ class Worker(Generic[FrameT]):
                 except Exception as error:
                     processor.fail(error)
             self._busy_since = None
-            self._on_change()
+            self._notify()
 
-    def _fail_load(self, error: Exception) -> None:
+    def _notify(self) -> None:
+        try:
+            self._on_change()
+        except Exception:
+            logger.exception("a report of the worker failed")
+
+    def _fail(self, error: Exception) -> None:
         known = isinstance(error, LingbotMapError)
         self.error = str(error) if known else f"{type(error).__name__}: {error}"
         if not known:
-            logger.debug("loading failed", exc_info=error)
+            logger.debug("the worker failed", exc_info=error)
         self.state = WorkerState.FAILED
-        self._on_change()
+        self._notify()

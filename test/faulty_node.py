@@ -1,0 +1,84 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""``map_node`` with faults on demand: ``python faulty_node.py ORDERS --ros-args ...``.
+
+The file ORDERS names the fault of the next frames; it is read at every frame.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from lingbot_map_ros.models.gct_stream import GCTStream
+from lingbot_map_ros.ros.node import main
+from lingbot_map_ros.ros.pipeline import Pipeline
+from lingbot_map_ros.ros.publishers import Publishers
+
+ORDERS = Path(sys.argv.pop(1))
+order = ""
+
+
+def out_of_memory(*_):
+    raise torch.OutOfMemoryError("CUDA out of memory (planned)")
+
+
+def fail(*_):
+    raise RuntimeError("planned fault")
+
+
+def slow(*_):
+    time.sleep(6.0)
+
+
+def no_number(module, inputs, output):
+    return output * float("nan")
+
+
+HOOKS = {
+    "out of memory in a block": ("aggregator.global_blocks.2", out_of_memory),
+    "out of memory in the depth head": ("depth_head", out_of_memory),
+    "fault in the camera head": ("camera_head", fail),
+    "slow step": ("aggregator.global_blocks.1", slow),
+    "no finite pose": ("camera_head", no_number),
+}
+step = GCTStream.step
+process, publish, snapshot = Pipeline.process, Publishers.publish_frame, Pipeline.snapshot
+
+
+def faulty_process(self, frame):
+    global order
+    order = ORDERS.read_text()
+    process(self, frame)
+
+
+def faulty_step(self, *args, **kwargs):
+    if order not in HOOKS:
+        return step(self, *args, **kwargs)
+    name, hook = HOOKS[order]
+    handle = self.get_submodule(name).register_forward_hook(hook)
+    try:
+        return step(self, *args, **kwargs)
+    finally:
+        handle.remove()
+
+
+def faulty_publish(self, frame):
+    if order == "fault while publishing":
+        fail()
+    publish(self, frame)
+
+
+def faulty_snapshot(self):
+    if order == "fault in the snapshot":
+        fail()
+    return snapshot(self)
+
+
+Pipeline.process, Publishers.publish_frame = faulty_process, faulty_publish
+Pipeline.snapshot = faulty_snapshot
+GCTStream.step = faulty_step
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,269 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Faults in a running node, one after the other: what it says, and that it goes on."""
+
+import resource
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from diagnostic_msgs.msg import DiagnosticStatus
+from nav_msgs.msg import Odometry
+from node_harness import (
+    Camera,
+    Client,
+    NodeProcess,
+    feed,
+    image_message,
+    stamp_of,
+    view,
+    wait_until,
+)
+
+SCALE_FRAMES = 3
+PROGRAM = Path(__file__).with_name("faulty_node.py")
+
+
+class Orders:
+    """Tells the node which fault the next frames have."""
+
+    def __init__(self, path):
+        self.path = path
+        self.give("")
+
+    def give(self, fault):
+        aside = self.path.with_suffix(".new")
+        aside.write_text(fault)
+        aside.replace(self.path)
+
+
+def faulty_process(orders, *remaps, **parameters):
+    # runpy rather than the file itself: the harness starts programs by their text
+    program = (
+        f"import runpy, sys; sys.argv.insert(1, {str(orders.path)!r}); "
+        f"runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
+    )
+    return NodeProcess(
+        *remaps, program=program, drop_policy="all", image_qos="reliable", **parameters
+    )
+
+
+@pytest.fixture(scope="module")
+def client():
+    client = Client("fault_client")
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory):
+    return Orders(tmp_path_factory.mktemp("orders") / "fault")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("maps")
+
+
+@pytest.fixture(scope="module")
+def node(orders, directory):
+    process = faulty_process(
+        orders,
+        stall_timeout=2.0,
+        no_input_timeout=4.0,
+        lost_after=3,
+        points_stride=1,
+        output_directory=directory,
+    )
+    yield process
+    code, _ = process.stop()
+    assert code == 0, process.log
+
+
+@pytest.fixture(scope="module")
+def camera(client, node):
+    camera = Camera(client)
+    camera.connect()
+    camera.gathering = SCALE_FRAMES - 1
+    return camera
+
+
+@pytest.fixture(scope="module")
+def results(client, camera):
+    return client.record(Odometry, "~/odometry")
+
+
+def poses(messages):
+    return [str(msg.pose.pose) for msg in messages]
+
+
+def send_views(camera, results, numbers):
+    """Send views; the odometry of them."""
+    stamps = [camera.send(image_message(view(number))) for number in numbers]
+    camera.gathering = 0
+    wait_until(lambda: results and stamp_of(results[-1]) == stamps[-1], 30, "the last result")
+    return [msg for msg in list(results) if stamp_of(msg) >= stamps[0]]
+
+
+@pytest.fixture(scope="module")
+def reference(camera, results):
+    """Poses of a fresh node's first ten images."""
+    return poses(send_views(camera, results, range(10)))
+
+
+def footprint(pid):
+    process = Path("/proc", str(pid))
+    pages = int((process / "statm").read_text().split()[1])
+    return (
+        len(list((process / "task").iterdir())),
+        len(list((process / "fd").iterdir())),
+        pages * resource.getpagesize(),
+    )
+
+
+def assert_like_new(client, camera, results, reference):
+    """After a reset the node answers, bit for bit, as when it was fresh."""
+    assert client.call("reset").success
+    camera.gathering = SCALE_FRAMES - 1
+    assert poses(send_views(camera, results, range(10))) == reference
+
+
+FAULTS = {
+    "out of memory in a block": "CUDA out of memory",
+    "out of memory in the depth head": "CUDA out of memory",
+    "fault in the camera head": "planned fault",
+    "fault while publishing": "planned fault",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_costs_its_frame_is_said_and_leaves_nothing(
+    client, camera, results, reference, orders, node, fault
+):
+    before = footprint(node.pid)
+    skipped = int(client.status().figures.get("skipped: error", 0))
+    orders.give(fault)
+    for _ in range(4):
+        camera.send()
+    status = client.wait_for_state(f"tracking; last error: {FAULTS[fault]}")
+    assert status.level == DiagnosticStatus.WARN
+    orders.give("")
+    feed(camera, results, 2)
+    status = client.wait_for_state("tracking")
+    assert status.figures["last error"] == ""
+    assert int(status.figures["skipped: error"]) == skipped + 4
+    assert_like_new(client, camera, results, reference)
+    assert node.running
+    after = footprint(node.pid)
+    assert after[:2] == before[:2]
+    assert after[2] < before[2] + 30e6
+
+
+def test_a_fault_in_the_report_does_not_end_the_worker(
+    client, camera, results, reference, orders, node
+):
+    orders.give("fault in the snapshot")
+    feed(camera, results, 3)
+    assert "a report of the worker failed" in node.log
+    orders.give("")
+    feed(camera, results, 1)
+    client.wait_for_state("tracking")
+    assert_like_new(client, camera, results, reference)
+
+
+def test_when_every_frame_fails_the_state_is_an_error(client, camera, results, reference, orders):
+    orders.give("fault in the camera head")
+    end = time.monotonic() + 4.0
+    while time.monotonic() < end:
+        camera.send()
+        time.sleep(0.2)
+    status = client.status()
+    assert status.level == DiagnosticStatus.ERROR
+    assert status.message.startswith("error: no result for") and "planned fault" in status.message
+    orders.give("")
+    feed(camera, results, 1)
+    assert client.wait_for_state("tracking").level == DiagnosticStatus.OK
+    assert_like_new(client, camera, results, reference)
+
+
+def test_output_that_is_no_pose_is_withheld_and_found_again(
+    client, camera, results, reference, orders
+):
+    orders.give("no finite pose")
+    seen = len(results)
+    for _ in range(2):
+        camera.send()
+    status = client.wait_for_state("lost: ")
+    assert "not finite" in status.message and status.level == DiagnosticStatus.WARN
+    assert len(results) == seen
+    orders.give("")
+    (found,) = feed(camera, results, 1)
+    usual = send_views(camera, results, range(10, 12))[0]
+    assert found.pose.covariance[0] > 10 * 0.01 and usual.pose.covariance[0] > 0.01
+    assert_like_new(client, camera, results, reference)
+
+
+def test_a_camera_that_goes_and_comes_back(client, camera, results, reference, node):
+    client.wait_for_state("waiting: no image on /image", 10)
+    assert "no image on /image for" in node.log
+    feed(camera, results, 2)
+    client.wait_for_state("tracking")
+    assert "images come in on /image" in node.log
+    assert_like_new(client, camera, results, reference)
+
+
+def test_black_and_frozen_and_wild_images_do_not_stop_the_stream(
+    client, camera, results, reference
+):
+    noise = np.random.default_rng(0)
+    for shape in ("black", "frozen", "wild"):
+        for _ in range(6):
+            pixels = {
+                "black": np.zeros((96, 128, 3), np.uint8),
+                "frozen": view(3),
+                "wild": noise.integers(0, 256, (96, 128, 3), np.uint8),
+            }[shape]
+            camera.send(image_message(pixels))
+        feed(camera, results, 2)
+        client.wait_for_state("tracking")
+    assert_like_new(client, camera, results, reference)
+
+
+def test_a_full_disk_is_said_and_leaves_no_file(
+    client, camera, results, reference, node, directory
+):
+    for file in directory.iterdir():
+        file.unlink()
+    room = 1 << 17
+    assert len(node.log) < room // 2  # the log is a file too
+    old = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (room, old[1]))
+    answer = client.call("save_map")
+    resource.prlimit(node.pid, resource.RLIMIT_FSIZE, old)
+    assert not answer.success and "File too large" in answer.message
+    assert list(directory.iterdir()) == []
+    assert client.call("save_map").success
+    assert_like_new(client, camera, results, reference)
+
+
+def test_sigterm_in_mid_step_ends_cleanly_at_once(tmp_path):
+    client = Client("sigterm_client", prefix="/sigterm_map")
+    orders = Orders(tmp_path / "fault")
+    node = faulty_process(orders, "__node:=sigterm_map", "image:=sigterm_image")
+    try:
+        camera = Camera(client, "/sigterm_image")
+        camera.connect()
+        results = client.record(Odometry, "~/odometry")
+        camera.gathering = SCALE_FRAMES - 1
+        feed(camera, results, 4)
+        orders.give("slow step")
+        camera.send()
+        time.sleep(1.0)
+        code, seconds = node.stop(signal.SIGTERM)
+        assert code == 0 and seconds < 4.0
+        assert "Traceback" not in node.log
+    finally:
+        node.stop(signal.SIGKILL)
+        client.close()
