@@ -1,0 +1,66 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""The soak in short: it runs, judges, and nothing grows."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from node_harness import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+import soak
+
+FRAMES = 10_000
+SCRIPT = REPOSITORY / "scripts" / "soak.py"
+
+
+def run(*arguments):
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode in (0, 1), done.stderr
+    report = json.loads(done.stdout)
+    assert report["passed"] == (done.returncode == 0)
+    return report
+
+
+def test_a_session_neither_grows_nor_slows_down():
+    report = run("--frames", 240)
+    assert report["answered"] == 240 and report["withheld"] == 0 and report["windows"] > 5
+    assert report["memory_growth"] <= soak.MEMORY_GROWTH
+    # A tenth of this run is too short for the bound of the long one.
+    assert report["time_growth"] < 2
+
+
+def test_a_node_neither_grows_nor_slows_down():
+    report = run("--target", "node", "--frames", 150)
+    assert report["answered"] == 150
+    assert report["early"] == report["late"]
+    # Map and buffers still fill in the first frames.
+    assert report["memory_growth"] < 1.06
+    assert report["time_growth"] < 2
+
+
+@pytest.mark.parametrize(
+    ("leak", "slower", "answered", "passed"),
+    [
+        (0, 1.0, FRAMES, True),
+        (0, 1.05, FRAMES, True),
+        (1_000_000, 1.0, FRAMES, False),
+        (0, 1.2, FRAMES, False),
+        (0, 1.0, FRAMES - 1, False),
+    ],
+)
+def test_the_verdict(leak, slower, answered, passed):
+    sizes = iter(range(300_000_000, 10**9, leak) if leak else [300_000_000] * soak.SAMPLES)
+    record = soak.Record(FRAMES, lambda: next(sizes))
+    random = np.random.default_rng(0)
+    for i in range(FRAMES):
+        time = (slower if i >= FRAMES // 2 else 1.0) * random.uniform(0.9, 1.0)
+        # A few hiccups do not make a slow program.
+        record.add(i, time, 30 * time if i in (1500, 9300, 9777) else time)
+    report = record.report(answered)
+    assert report["passed"] is passed
+    assert len(report["resident_mb"]) == soak.SAMPLES
