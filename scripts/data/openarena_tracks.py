@@ -3,9 +3,8 @@
 """Collision-free camera tracks through a map, between its spawn points and items."""
 
 import numpy as np
-from scipy.ndimage import gaussian_filter1d
-
 from openarena_render import MapScene
+from scipy.ndimage import gaussian_filter1d
 
 _EYE_HEIGHT = 0.7  # metres above the spawn point, which lies 0.6 m above the ground
 _CLEARANCE = 0.45

@@ -15,6 +15,7 @@ from lingbot_map_ros.models.quantize import save_quantized
 from .distributed import World
 from .network import ClipTrainer
 from .optimisers import Optimisers
+from .plots import plot_log
 
 logger = logging.getLogger("train")
 
@@ -99,6 +100,8 @@ class Checkpoints:
         path = self.folder / WEIGHTS
         with self.averaged():
             save_quantized(path, model.state_dict(), model.config.to_dict())
+        if (self.folder / LOG).is_file():
+            plot_log(self.folder / LOG, self.folder / "log.png")
         if self.args.export is not None:
             self.args.export.mkdir(parents=True, exist_ok=True)
             data = path.read_bytes()

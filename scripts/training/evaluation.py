@@ -31,8 +31,9 @@ FRAME_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Track:
-    """A sequence with its truth: ``images [S, H, W, 3]`` uint8 at the network's size, ``depth``,
-    camera-to-world ``poses``, ``focal`` (x, y).
+    """A sequence with its truth, at the network's size.
+
+    ``images [S, H, W, 3]`` uint8, ``depth [S, H, W]``, camera-to-world ``poses``, ``focal`` (x, y).
     """
 
     name: str
@@ -100,7 +101,7 @@ def evaluate_track(model: GCTStream, track: Track) -> Result:
 
 
 def evaluate_photos(model: GCTStream, folder: Path) -> Result:
-    """Stream photographs; ATE against the folder's ``truth.tum``, whose stamps are frame numbers."""
+    """Stream photographs; ATE against the folder's ``truth.tum`` (stamps: frame numbers)."""
     paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".jpg", ".jpeg", ".png"))
     images = [np.asarray(Image.open(p).convert("RGB")) for p in paths]
     preprocess = Preprocessor(*images[0].shape[:2], model.config)

@@ -171,7 +171,7 @@ class Trainer:
         return {k: v.detach() for k, v in losses.items()} | {"loss": loss.detach(), "norm": norm}
 
     def evaluate(self, progress: float) -> None:
-        """Accuracy of the averaged weights on held-out rooms, as a stream longer than its window."""
+        """Log the accuracy of the averaged weights on held-out rooms, longer than the window."""
         if not self.evaluation:
             for _ in range(EVALUATION_TRACKS):
                 images, depth, poses, focal = self.held_out.render()
@@ -197,7 +197,7 @@ class Trainer:
                         target.fov[0].cpu().numpy(),
                     )
                 )
-        results = sum(self.world.gather(results), [])
+        results = [result for part in self.world.gather(results) for result in part]
         medians = {k: float(np.median([r[k] for r in results])) for k in results[0]}
         self.checkpoints.log("evaluation", progress, medians)
 

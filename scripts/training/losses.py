@@ -31,8 +31,8 @@ _EPS = 1e-4
 class Targets(NamedTuple):
     """Ground truth of ``B`` clips in the unit and frame that the network answers in.
 
-    The unit is the geometric mean depth of the scale frames, the frame is that of the first camera:
-    ``translation [B, S, 3]``, ``quaternion [B, S, 4]`` xyzw, ``fov [B, 2]`` vertical and horizontal,
+    The unit is the geometric mean depth of the scale frames, the frame that of the first camera:
+    ``translation [B, S, 3]``, ``quaternion [B, S, 4]`` xyzw, ``fov [B, 2]`` vertical, horizontal,
     ``depth [B, S, H, W]`` (0 where unknown).
     """
 
@@ -43,7 +43,7 @@ class Targets(NamedTuple):
 
 
 def make_targets(poses: Tensor, depth: Tensor, focal: Tensor, scale_frames: int) -> Targets:
-    """Normalise camera-to-world ``poses [B, S, 4, 4]``, ``depth`` in metres, ``focal [B, 2]`` (x, y)."""
+    """Normalise camera-to-world ``poses``, ``depth`` in metres and ``focal [B, 2]`` (x, y)."""
     height, width = depth.shape[-2:]
     rotation, centre = poses[..., :3, :3], poses[..., :3, 3]
     inverse = rotation[:, :1].transpose(-1, -2)
@@ -179,7 +179,7 @@ class AuxiliaryHeads(nn.Module):
     def forward(
         self, outputs: list[Tensor], target: Targets, previous: Tensor, num_special: int
     ) -> dict[str, Tensor]:
-        """Losses of the aggregator's ``outputs [B, S, P, dim]``; ``previous [S]`` as of a layout."""
+        """Losses of ``outputs [B, S, P, dim]``; ``previous [S]`` as of a ``ClipLayout``."""
         depth, points = patch_points(target)
         known = (depth > 0).float()
         flow, seen = _flow(target, points, depth, previous)
@@ -229,7 +229,7 @@ def _flow(
 
 
 def patch_points(target: Targets, patch: int = PATCH) -> tuple[Tensor, Tensor]:
-    """Depth ``[B, S, patches, 4]`` and world points ``[..., 3]`` at the centres of patch quarters."""
+    """Depth ``[B, S, patches, 4]`` and points ``[..., 3]`` at the centres of patch quarters."""
     height, width = target.depth.shape[-2:]
     device = target.depth.device
     half = patch // 2

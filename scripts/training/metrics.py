@@ -20,9 +20,9 @@ def sequence_metrics(
     """Compare a predicted sequence with the truth.
 
     ``pose_enc [S, 9]``, ``depth [S, H, W]``, ``true_poses [S, 4, 4]`` camera-to-world,
-    ``true_depth [S, H, W]`` (0 unknown), ``true_fov [2]`` radians. Returns ``ate`` (RMSE after Sim(3),
-    share of the path), ``rpe_deg`` (mean rotation error over ten frames), ``absrel`` (after median
-    scaling of the whole sequence), ``fov_deg`` (mean error), ``path`` metres.
+    ``true_depth [S, H, W]`` (0 unknown), ``true_fov [2]`` radians. Returns ``ate`` (RMSE after
+    Sim(3), share of the path), ``rpe_deg`` (mean rotation error over ten frames), ``absrel`` (after
+    median scaling of the whole sequence), ``fov_deg`` (mean error), ``path`` metres.
     """
     poses, fov = decode_pose(pose_enc.astype(np.float64))
     centres, truth = poses[:, :3, 3], true_poses[:, :3, 3].astype(np.float64)

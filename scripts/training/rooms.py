@@ -84,7 +84,7 @@ class RoomTracks:
         self._refill()
 
     def open(self, device: torch.device, textures: Tensor | None, *, compiled: bool) -> None:
-        """Put the textures on ``device``: the procedural ones and photographs ``[N, 256, 256, 3]``."""
+        """Put the procedural textures and photographs ``[N, 256, 256, 3]`` on ``device``."""
         bank = torch.tensor(procedural_bank(int(self.held_out), TEXTURES))
         if textures is not None:
             bank = torch.cat((bank, textures))
@@ -113,7 +113,7 @@ class RoomTracks:
 
     @torch.no_grad()
     def render(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Render the next track: ``images [S, 3, H, W]`` uint8, ``depth``, ``poses``, ``focal [2]``."""
+        """Render the next track, as ``TrackStore.add`` takes it."""
         if self._textures is None:
             raise RuntimeError("open() comes before render()")
         track = self._planned.popleft().result()

@@ -9,7 +9,9 @@ from torch import Tensor
 
 
 class Clips(NamedTuple):
-    """``images [B, S, 3, H, W]`` in [0, 1], ``depth [B, S, H, W]`` metres (0 unknown), camera-to-world
+    """A batch of clips.
+
+    ``images [B, S, 3, H, W]`` in [0, 1], ``depth [B, S, H, W]`` metres (0 unknown), camera-to-world
     ``poses [B, S, 4, 4]`` and ``focal [B, 2]`` (x, y) pixels.
     """
 
@@ -34,7 +36,7 @@ class TrackStore:
         self.filled = 0
 
     def add(self, images: Tensor, depth: Tensor, poses: Tensor, focal: Tensor) -> None:
-        """Take one track: uint8 ``images [length, 3, H, W]``, ``depth``, ``poses`` and ``focal [2]``."""
+        """Take a track: ``images [length, 3, H, W]`` uint8, ``depth``, ``poses``, ``focal [2]``."""
         slot = self._next
         self._images[slot] = images
         self._depth[slot] = depth
