@@ -4,7 +4,8 @@
 
 A file is written aside, flushed to the disk and renamed into place. Whatever goes wrong, its name
 holds either the complete new content or what was there before, and an ExportError tells the reason.
-Only a killed process can leave the hidden `.part` file it was writing.
+Only a killed process can leave the hidden `.part` file it was writing; a later save in the same
+directory removes it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,8 @@ from lingbot_map_ros.errors import ExportError
 from lingbot_map_ros.geometry.poses import invert, matrix_to_quaternion
 
 _CHUNK = 1 << 18
+_ABANDONED_S = 3600.0
+"""No save takes so long: a part that was not written to meanwhile belongs to a killed process."""
 _PLY_VERTEX = np.dtype(
     [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("red", "u1"), ("green", "u1"), ("blue", "u1")]
 )
@@ -136,8 +140,9 @@ def _replacing(*paths: Path) -> Iterator[list[IO[bytes]]]:
     aside = [path.with_name(f".{path.name}{suffix}") for path in paths]
     try:
         with contextlib.ExitStack() as stack:
-            for path in paths:
-                path.parent.mkdir(parents=True, exist_ok=True)
+            for parent in {path.parent for path in paths}:
+                parent.mkdir(parents=True, exist_ok=True)
+                _remove_abandoned(parent)
             files: list[IO[bytes]] = [stack.enter_context(path.open("xb")) for path in aside]
             yield files
             for file in files:
@@ -155,6 +160,14 @@ def _replacing(*paths: Path) -> Iterator[list[IO[bytes]]]:
     finally:
         for part in aside:
             with contextlib.suppress(OSError):
+                part.unlink()
+
+
+def _remove_abandoned(directory: Path) -> None:
+    """Free the room that killed processes have left taken in a directory."""
+    for part in directory.glob(".*.*-????????.part"):
+        with contextlib.suppress(OSError):
+            if time.time() - part.stat().st_mtime > _ABANDONED_S:
                 part.unlink()
 
 
