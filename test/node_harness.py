@@ -3,6 +3,7 @@
 """Helpers of the node's tests: the node in a process of its own, and a client of it in this one."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -85,6 +86,15 @@ class NodeProcess:
         """Identifier of the process."""
         return self._process.pid
 
+    def footprint(self) -> SimpleNamespace:
+        """What the process holds: threads, file descriptors, resident bytes."""
+        process = Path("/proc", str(self.pid))
+        return SimpleNamespace(
+            threads=len(list((process / "task").iterdir())),
+            descriptors=len(list((process / "fd").iterdir())),
+            resident=int((process / "statm").read_text().split()[1]) * resource.getpagesize(),
+        )
+
     def send(self, number: int) -> None:
         """Send a signal and go on."""
         self._process.send_signal(number)
@@ -149,10 +159,14 @@ class Client:
     def call(self, service: str, data: bool | None = None, timeout: float = 20.0) -> Any:
         """Call a service of the node under test and return its response."""
         kind = Trigger if data is None else SetBool
+        request = kind.Request() if data is None else kind.Request(data=data)
+        return self.ask(kind, service, request, timeout)
+
+    def ask(self, kind: Any, service: str, request: Any, timeout: float = 20.0) -> Any:
+        """Call a service of any type and return its response."""
         client = self.node.create_client(kind, self.name(f"~/{service}"))
         try:
             assert client.wait_for_service(timeout), f"no service {service}"
-            request = kind.Request() if data is None else kind.Request(data=data)
             future = client.call_async(request)
             wait_until(future.done, timeout, f"answer of {service}")
             return future.result()
@@ -161,15 +175,9 @@ class Client:
 
     def set_parameter(self, name: str, value: Any) -> Any:
         """Set a parameter of the node under test; returns whether and why not."""
-        service = self.node.create_client(SetParameters, self.name("~/set_parameters"))
-        try:
-            assert service.wait_for_service(20)
-            message = Parameter(name, value=value).to_parameter_msg()
-            future = service.call_async(SetParameters.Request(parameters=[message]))
-            wait_until(future.done, 20, "answer of set_parameters")
-            return future.result().results[0]
-        finally:
-            self.node.destroy_client(service)
+        message = Parameter(name, value=value).to_parameter_msg()
+        request = SetParameters.Request(parameters=[message])
+        return self.ask(SetParameters, "set_parameters", request).results[0]
 
     def status(self, timeout: float = 20.0) -> Any:
         """Return the next diagnostic status of the node, with its values as a dictionary."""

@@ -113,16 +113,6 @@ def reference(camera, results):
     return poses(send_views(camera, results, range(10)))
 
 
-def footprint(pid):
-    process = Path("/proc", str(pid))
-    pages = int((process / "statm").read_text().split()[1])
-    return (
-        len(list((process / "task").iterdir())),
-        len(list((process / "fd").iterdir())),
-        pages * resource.getpagesize(),
-    )
-
-
 def assert_like_new(client, camera, results, reference):
     """After a reset the node answers, bit for bit, as when it was fresh."""
     assert client.call("reset").success
@@ -142,23 +132,24 @@ FAULTS = {
 def test_a_fault_costs_its_frame_is_said_and_leaves_nothing(
     client, camera, results, reference, orders, node, fault
 ):
-    before = footprint(node.pid)
+    before = node.footprint()
     skipped = int(client.status().figures.get("skipped: error", 0))
     orders.give(fault)
     for _ in range(4):
         camera.send()
     status = client.wait_for_state(f"tracking; last error: {FAULTS[fault]}")
     assert status.level == DiagnosticStatus.WARN
+    failed = str(skipped + 4)
+    wait_until(lambda: client.status().figures["skipped: error"] == failed, 10)
     orders.give("")
     feed(camera, results, 2)
-    status = client.wait_for_state("tracking")
-    assert status.figures["last error"] == ""
-    assert int(status.figures["skipped: error"]) == skipped + 4
+    assert client.wait_for_state("tracking").figures["last error"] == ""
+    assert client.status().figures["skipped: error"] == failed
     assert_like_new(client, camera, results, reference)
     assert node.running
-    after = footprint(node.pid)
-    assert after[:2] == before[:2]
-    assert after[2] < before[2] + 30e6
+    after = node.footprint()
+    assert (after.threads, after.descriptors) == (before.threads, before.descriptors)
+    assert after.resident < before.resident + 30e6
 
 
 def test_a_fault_in_the_report_does_not_end_the_worker(

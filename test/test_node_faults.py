@@ -99,6 +99,7 @@ def test_a_stall_is_an_error_with_the_worker_s_stack(client, camera, results, no
 
 
 def test_a_thousand_calls_from_eight_clients_while_streaming(client, camera, results, node):
+    before = node.footprint()
     names = (
         "reset",
         "execute_deferred_eviction",
@@ -138,6 +139,9 @@ def test_a_thousand_calls_from_eight_clients_while_streaming(client, camera, res
     p = first.pose.pose.position
     assert np.allclose([p.x, p.y, p.z], 0.0, atol=1e-6)
     assert node.running
+    after = node.footprint()
+    assert (after.threads, after.descriptors) == (before.threads, before.descriptors)
+    assert after.resident < before.resident + 30e6
 
 
 def test_a_kill_in_mid_save_leaves_no_half_file(client, camera, results, node, directory):
