@@ -426,8 +426,8 @@ def test_backend_names_and_missing_gpu():
 
 def test_auto_logs_why_it_chose(caplog):
     with caplog.at_level("INFO"):
-        GCTStream(CONFIG)
-    assert "sdpa (FlashInfer needs an NVIDIA GPU" in caplog.text
+        start(GCTStream(CONFIG))
+    assert caplog.text.count("sdpa (FlashInfer needs an NVIDIA GPU") == 1
 
 
 def test_devices_and_dtypes_by_name():

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services of a running node, and images that are odd, seen from another process."""
 
+import dataclasses
 import threading
 import time
 
@@ -17,9 +18,12 @@ from node_harness import (
     wait_until,
 )
 from node_messages import matrix
+from rcl_interfaces.msg import ParameterType
+from rcl_interfaces.srv import GetParameters
 from sensor_msgs.msg import Image, PointCloud2
 
 from lingbot_map_ros.ros.conversions import SUPPORTED_ENCODINGS
+from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.stamps import RESTART_FRAMES
 
 pytest_plugins = ["node_fixtures"]
@@ -37,6 +41,14 @@ def test_pause_drops_images_until_it_ends(client, camera, fresh):
     assert len(fresh) == seen
     assert client.call("pause", False).success
     feed(camera, fresh, 1)
+
+
+def test_all_parameters_can_be_read_at_once(client):
+    """As `ros2 param dump` does: a parameter without a value would make the answer empty."""
+    names = [field.name for field in dataclasses.fields(Parameters)]
+    values = client.ask(GetParameters, "get_parameters", GetParameters.Request(names=names)).values
+    assert len(values) == len(names)
+    assert ParameterType.PARAMETER_NOT_SET not in [value.type for value in values]
 
 
 def test_reset_begins_a_new_epoch_with_an_empty_map(client, camera, fresh):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lingbot_map_ros.aggregator.base import AggregatorBase, ViTConfig
 from lingbot_map_ros.errors import CacheError, InputError
 from lingbot_map_ros.layers.attention import Attend, full_attention
-from lingbot_map_ros.layers.attention_backends import select_backend
+from lingbot_map_ros.layers.attention_backends import check_backend
 from lingbot_map_ros.layers.flashinfer_cache import FlashInferKVCacheManager
 from lingbot_map_ros.layers.precision import cast_matmul_weights_
 
@@ -99,10 +99,9 @@ disable_global_rope
         """
         if device.type == "meta":
             return
-        # Built and dropped, so that a back end that cannot run is an error before the first frame.
-        select_backend(
+        # The cache waits for the first image's size; a back end that cannot run does not.
+        check_backend(
             self.backend_name,
-            num_heads=self.num_heads,
             head_dim=self.head_dim,
             dtype=self.cache_dtype or dtype,
             device=device,

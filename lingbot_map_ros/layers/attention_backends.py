@@ -117,7 +117,32 @@ def flashinfer_obstacles(device: torch.device, dtype: torch.dtype, head_dim: int
     return obstacles
 
 
-def select_backend(
+def check_backend(
+    name: str, *, head_dim: int, dtype: torch.dtype, device: torch.device, fa3: bool = False
+) -> str:
+    """Why the gather-and-SDPA path would serve a cache; empty if FlashInfer would.
+
+    Raises ``ConfigurationError`` for an unknown name and ``BackendUnavailableError`` when
+    FlashInfer was asked for and cannot run, or the dtype cannot be cached.
+    """
+    if name not in BACKENDS:
+        raise ConfigurationError(f"attention back end '{name}' is none of {', '.join(BACKENDS)}")
+    if not dtype.is_floating_point:
+        raise BackendUnavailableError(f"a key/value cache cannot be of {dtype}; use a float dtype")
+    if name == "sdpa":
+        return "as chosen"
+    obstacles = flashinfer_obstacles(device, dtype, head_dim)
+    if fa3 and not obstacles and torch.cuda.get_device_capability(device)[0] != 9:
+        obstacles.append("the FA3 kernel needs a Hopper GPU (compute capability 9)")
+    if name == "flashinfer" and obstacles:
+        raise BackendUnavailableError(
+            f"{'; '.join(obstacles)}; choose the gather-and-SDPA path (use_sdpa=True, "
+            "backend='sdpa' or attention_backend: sdpa)"
+        )
+    return "; ".join(obstacles)
+
+
+def build_backend(
     name: str,
     *,
     num_heads: int,
@@ -128,24 +153,11 @@ def select_backend(
 ) -> AttentionBackend:
     """Build the back end ``name`` (``auto``, ``flashinfer`` or ``sdpa``), logging the reason.
 
-    Raises ``ConfigurationError`` for an unknown name and ``BackendUnavailableError`` when
-    FlashInfer was asked for and cannot run.
+    Raises what ``check_backend`` raises.
     """
-    if name not in BACKENDS:
-        raise ConfigurationError(f"attention back end '{name}' is none of {', '.join(BACKENDS)}")
-    if not dtype.is_floating_point:
-        raise BackendUnavailableError(f"a key/value cache cannot be of {dtype}; use a float dtype")
-    obstacles = flashinfer_obstacles(device, dtype, head_dim)
-    if fa3 and not obstacles and torch.cuda.get_device_capability(device)[0] != 9:
-        obstacles.append("the FA3 kernel needs a Hopper GPU (compute capability 9)")
-    obstacle = "; ".join(obstacles)
-    if name == "flashinfer" and obstacle:
-        raise BackendUnavailableError(
-            f"{obstacle}; choose the gather-and-SDPA path (use_sdpa=True, backend='sdpa' or "
-            "attention_backend: sdpa)"
-        )
-    if name == "sdpa" or obstacle:
-        logger.info("attention back end: sdpa (%s)", "as chosen" if name == "sdpa" else obstacle)
+    reason = check_backend(name, head_dim=head_dim, dtype=dtype, device=device, fa3=fa3)
+    if reason:
+        logger.info("attention back end: sdpa (%s)", reason)
         return GatherSdpaBackend(device)
     kernel = "fa3" if fa3 else "fa2"
     logger.info("attention back end: flashinfer %s on %s, %s", kernel, device, dtype)

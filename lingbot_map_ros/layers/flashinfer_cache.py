@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lingbot_map_ros.errors import CacheError, ConfigurationError
-from lingbot_map_ros.layers.attention_backends import select_backend
+from lingbot_map_ros.layers.attention_backends import build_backend
 from lingbot_map_ros.layers.page_table import PageLayout, PageTable
 
 
@@ -89,7 +89,7 @@ class FlashInferKVCacheManager:
         self.head_dim = head_dim
         self.dtype = torch.float32 if force_fp32 else dtype
         self.device = torch.device(device)
-        self.backend = select_backend(
+        self.backend = build_backend(
             "sdpa" if force_fp32 else "flashinfer" if fa3 and backend == "auto" else backend,
             num_heads=num_heads,
             head_dim=head_dim,

@@ -30,7 +30,7 @@ class MapKeeper:
 
     Parameters
     ----------
-    parameters
+    parameters : Parameters
         Output settings.
     publishers, placement
         Where the map goes, and how it lies in ROS axes and metres.

@@ -87,7 +87,12 @@ class ParameterServer:
         default = default_of(field)
         value = Parameter.Type.DOUBLE_ARRAY if default == () else default
         try:
-            self._node.declare_parameter(field.name, value, descriptor(field))
+            declared = self._node.declare_parameter(field.name, value, descriptor(field))
+            if declared.type_ == Parameter.Type.NOT_SET:
+                # With one parameter unset, rclpy answers a request for several with nothing.
+                empty: list[float] = []
+                unset = Parameter(field.name, Parameter.Type.DOUBLE_ARRAY, empty)
+                self._node.set_parameters([unset])
         except InvalidParameterTypeException as error:
             raise ConfigurationError(
                 f"parameter {field.name} has the wrong type ({error}); "
