@@ -33,7 +33,7 @@ from lingbot_map_ros.replay.evaluation import Evaluation, read_tum
 from lingbot_map_ros.replay.options import SHARED, parse
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.streaming.image_files import preprocess_file
-from lingbot_map_ros.streaming.session import StreamingSession
+from lingbot_map_ros.streaming.preprocessing import Preprocessor
 
 TINY = ["--checkpoint", "random:tiny"]
 COUNT = 12
@@ -241,13 +241,13 @@ def test_files_reach_the_network_exactly_as_the_contract_prepares_them(tmp_path,
     for index in range(4):
         Image.fromarray(picture(index, 90, 160)).save(images / f"{index}.png")
     inputs = []
-    original = StreamingSession._preprocess
+    original = Preprocessor.__call__
 
     def note(self, image):
         inputs.append(original(self, image))
         return inputs[-1]
 
-    monkeypatch.setattr(StreamingSession, "_preprocess", note)
+    monkeypatch.setattr(Preprocessor, "__call__", note)
     assert run("--images", images, "--output", tmp_path / "out") == 0
     assert len(inputs) == 4
     for index, given in enumerate(inputs):

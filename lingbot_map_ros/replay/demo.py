@@ -178,19 +178,44 @@ def running(
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a program of this package until the end of the block, where it is stopped by SIGINT."""
     program = Path(get_package_prefix(PACKAGE), "lib", PACKAGE, command[0])
-    process = subprocess.Popen(
-        [sys.executable, str(program), *command[1:]], stdout=log, stderr=log, start_new_session=True
-    )
+    call = [sys.executable, str(program), *command[1:]]
+    process: subprocess.Popen[bytes] | None = None
     try:
+        # A signal between fork and assignment would leave a child that nobody stops.
+        with signals_held():
+            process = subprocess.Popen(call, stdout=log, stderr=log, start_new_session=True)
         yield process
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            stop(process)
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Let SIGINT and SIGTERM take effect only at the end of the block."""
+    held: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: held.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in held:
+            signal.raise_signal(number)
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """Stop a process by SIGINT, and by force if that takes too long."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 if __name__ == "__main__":
