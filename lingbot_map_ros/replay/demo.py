@@ -203,8 +203,8 @@ def signals_held() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number in held:
-            signal.raise_signal(number)
+        for received in held:
+            signal.raise_signal(received)
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
