@@ -54,20 +54,6 @@ def initial_model(config: GCTConfig, backbone: Path | None, device: torch.device
     return model
 
 
-_positional_map = dpt_head.positional_map
-_maps: dict[tuple, Tensor] = {}
-
-
-def _kept_positional_map(
-    height: int, width: int, channels: int, aspect: float, like: Tensor
-) -> Tensor:
-    """Give the head's constant maps, made once: making them stalls the GPU every step."""
-    key = (height, width, channels, aspect, like.device, like.dtype)
-    if key not in _maps:
-        _maps[key] = _positional_map(height, width, channels, aspect, like)
-    return _maps[key]
-
-
 class ClipTrainer(nn.Module):
     """Model and training-only heads in one module, so that DDP sees one forward."""
 
@@ -76,7 +62,6 @@ class ClipTrainer(nn.Module):
         self.model = model
         # The groups bound the memory of inference; a training step's frames fit at once.
         dpt_head.FRAMES_PER_GROUP = 1 << 20
-        dpt_head.positional_map = _kept_positional_map
         config = model.config
         self.auxiliary = AuxiliaryHeads(2 * config.embed_dim, len(config.selected_layers)).to(
             model.device
