@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``map_node`` with faults on demand: ``python faulty_node.py ORDERS --ros-args ...``.
 
-The file ORDERS names the fault of the next frames; it is read at every frame.
+The file ORDERS names the fault of the next frames; it is read at every place that may fail.
 """
 
 import sys
@@ -17,7 +17,10 @@ from lingbot_map_ros.ros.pipeline import Pipeline
 from lingbot_map_ros.ros.publishers import Publishers
 
 ORDERS = Path(sys.argv.pop(1))
-order = ""
+
+
+def order():
+    return ORDERS.read_text()
 
 
 def out_of_memory(*_):
@@ -40,23 +43,19 @@ HOOKS = {
     "out of memory in a block": ("aggregator.global_blocks.2", out_of_memory),
     "out of memory in the depth head": ("depth_head", out_of_memory),
     "fault in the camera head": ("camera_head", fail),
+    "fault that ends the worker": ("camera_head", fail),
     "slow step": ("aggregator.global_blocks.1", slow),
     "no finite pose": ("camera_head", no_number),
 }
 step = GCTStream.step
-process, publish, snapshot = Pipeline.process, Publishers.publish_frame, Pipeline.snapshot
-
-
-def faulty_process(self, frame):
-    global order
-    order = ORDERS.read_text()
-    process(self, frame)
+note, snapshot = Pipeline.fail, Pipeline.snapshot
+publish = Publishers.publish_frame
 
 
 def faulty_step(self, *args, **kwargs):
-    if order not in HOOKS:
+    if (fault := order()) not in HOOKS:
         return step(self, *args, **kwargs)
-    name, hook = HOOKS[order]
+    name, hook = HOOKS[fault]
     handle = self.get_submodule(name).register_forward_hook(hook)
     try:
         return step(self, *args, **kwargs)
@@ -65,19 +64,25 @@ def faulty_step(self, *args, **kwargs):
 
 
 def faulty_publish(self, frame):
-    if order == "fault while publishing":
+    if order() == "fault while publishing":
         fail()
     publish(self, frame)
 
 
+def faulty_fail(self, error):
+    if order() == "fault that ends the worker":
+        fail()
+    note(self, error)
+
+
 def faulty_snapshot(self):
-    if order == "fault in the snapshot":
+    if order() == "fault in the snapshot":
         fail()
     return snapshot(self)
 
 
-Pipeline.process, Publishers.publish_frame = faulty_process, faulty_publish
-Pipeline.snapshot = faulty_snapshot
+Publishers.publish_frame = faulty_publish
+Pipeline.fail, Pipeline.snapshot = faulty_fail, faulty_snapshot
 GCTStream.step = faulty_step
 
 if __name__ == "__main__":

@@ -95,6 +95,16 @@ class NodeProcess:
             resident=int((process / "statm").read_text().split()[1]) * resource.getpagesize(),
         )
 
+    def assert_grew_no_further_than(self, before: SimpleNamespace) -> None:
+        """Compare with an earlier footprint; what is open for a moment only does not count."""
+
+        def small() -> bool:
+            now = self.footprint()
+            return now.threads <= before.threads and now.descriptors <= before.descriptors
+
+        wait_until(small, 10, f"no more threads and descriptors than {before}")
+        assert self.footprint().resident < before.resident + 30e6
+
     def send(self, number: int) -> None:
         """Send a signal and go on."""
         self._process.send_signal(number)

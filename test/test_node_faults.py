@@ -139,9 +139,7 @@ def test_a_thousand_calls_from_eight_clients_while_streaming(client, camera, res
     p = first.pose.pose.position
     assert np.allclose([p.x, p.y, p.z], 0.0, atol=1e-6)
     assert node.running
-    after = node.footprint()
-    assert (after.threads, after.descriptors) == (before.threads, before.descriptors)
-    assert after.resident < before.resident + 30e6
+    node.assert_grew_no_further_than(before)
 
 
 def test_a_kill_in_mid_save_leaves_no_half_file(client, camera, results, node, directory):
