@@ -61,6 +61,7 @@ class Record:
             name: [1e3 * _p99(times[early]), 1e3 * _p99(times[late])]
             for name, times in (("wall", self.wall_s), ("cpu", self.cpu_s))
         }
+        tenths = np.array_split(self.cpu_s, 10)
         judged = p99["wall" if by_wall_time else "cpu"]
         memory = self.resident[-1] / self.resident[max(len(self.resident) // 10 - 1, 0)]
         growth = judged[1] / judged[0]
@@ -70,6 +71,8 @@ class Record:
             "frames_per_second": self.frames / float(self.wall_s.sum()),
             "p99_wall_ms": p99["wall"],
             "p99_cpu_ms": p99["cpu"],
+            "median_cpu_ms_by_tenth": [round(1e3 * float(np.median(t)), 2) for t in tenths],
+            "p99_cpu_ms_by_tenth": [round(1e3 * _p99(t), 2) for t in tenths],
             "resident_mb": [round(r / 1e6, 1) for r in self.resident],
             "memory_growth": memory,
             "time_growth": growth,
