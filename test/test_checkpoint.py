@@ -206,6 +206,26 @@ def test_sha256_is_logged_and_checked(state, tmp_path, caplog):
         load_model(path, sha256="0" * 64)
 
 
+def test_shipped_weights_that_were_altered(tiny, state, monkeypatch, tmp_path):
+    monkeypatch.setattr("lingbot_map_ros.models.checkpoint_file.WEIGHTS", tmp_path)
+    path = tmp_path / "own.safetensors"
+    save_quantized(path, state, tiny.config.to_dict())
+    with pytest.raises(CheckpointError, match="install the package again"):
+        load_model("builtin:own")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    (tmp_path / "SHA256SUMS").write_text(f"{digest}  own.safetensors\n")
+    assert load_model("builtin:own").config == tiny.config
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="altered"):
+        load_model("builtin:own")
+
+
+def test_shipped_weights_are_the_recorded_ones():
+    assert load_model("builtin:small").config.image_size == 210
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

@@ -10,7 +10,12 @@ import torch
 from torch import Tensor
 
 from lingbot_map_ros.errors import CheckpointError
-from lingbot_map_ros.models.checkpoint_file import locate, read_checkpoint, verify
+from lingbot_map_ros.models.checkpoint_file import (
+    expected_digest,
+    locate,
+    read_checkpoint,
+    verify,
+)
 from lingbot_map_ros.models.config import PRESETS, GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.models.placement import resolve_device, resolve_dtype
@@ -48,7 +53,8 @@ def load_model(
     model
         Preset that the checkpoint belongs to; ``auto`` reads it from the file.
     sha256
-        Expected digest of the file; not checked when empty.
+        Expected digest of the file; when empty, shipped weights are held against the digest that
+        the package records, and other files are not checked.
     device, dtype
         Where to run and in what the trunk's matrix products are computed; ``auto`` is resolved.
     overrides
@@ -73,7 +79,7 @@ def load_model(
         network = randomize_(GCTStream(config, **overrides))
         return network.place(place, compute)
     path = locate(spec)
-    verify(path, sha256)
+    verify(path, sha256 or expected_digest(spec))
     state, own_config = read_checkpoint(path)
     state = select_tensors(state, path)
     config = own_config if model == "auto" and own_config else _preset(model, state, path)

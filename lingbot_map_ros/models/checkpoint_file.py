@@ -49,6 +49,24 @@ def locate(spec: str | Path) -> Path:
     return path
 
 
+def expected_digest(spec: str | Path) -> str:
+    """SHA-256 recorded for shipped weights; empty for every other checkpoint.
+
+    Raises ``CheckpointError`` if the record is missing: the installation is incomplete then.
+    """
+    name = str(spec).removeprefix(BUILTIN)
+    if name == str(spec):
+        return ""
+    record = WEIGHTS / "SHA256SUMS"
+    try:
+        lines = [line.split() for line in record.read_text(encoding="ascii").splitlines()]
+        return next(digest for digest, file in lines if file == f"{name}.safetensors")
+    except (OSError, ValueError, StopIteration) as error:
+        raise CheckpointError(
+            f"{record} does not tell the digest of '{spec}'; install the package again"
+        ) from error
+
+
 def fetch(spec: str) -> Path:
     """Download ``hf://OWNER/REPO/FILE`` (or find it in the hub's cache).
 
