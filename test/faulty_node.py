@@ -49,7 +49,7 @@ HOOKS = {
 }
 step = GCTStream.step
 note, snapshot = Pipeline.fail, Pipeline.snapshot
-publish = Publishers.publish_frame
+publish = Publishers.publish_depth
 
 
 def faulty_step(self, *args, **kwargs):
@@ -81,7 +81,7 @@ def faulty_snapshot(self):
     return snapshot(self)
 
 
-Publishers.publish_frame = faulty_publish
+Publishers.publish_depth = faulty_publish
 Pipeline.fail, Pipeline.snapshot = faulty_fail, faulty_snapshot
 GCTStream.step = faulty_step
 

@@ -212,6 +212,8 @@ class Pipeline:
             if self.placement.set_scale(self.scale.factor, self.scale.known):
                 self.keeper.changed()
             placed = self.placement.place(result, mount, camera_frame)
+            # Poses first: whoever steers by them should wait for nothing else.
+            self._publishers.publish_poses(placed)
             self._broadcaster.send_odom_to_base(placed.odom_from_base, result.stamp_ns)
             if self._parameters.tf_mode == "odom":
                 self._broadcaster.set_map_to_odom(placed.map_from_odom)
@@ -220,7 +222,7 @@ class Pipeline:
                 self._broadcaster.set_map_to_odom(
                     map_from_odom(map_from_base, match.odom_from_base)
                 )
-            self._publishers.publish_frame(placed)
+            self._publishers.publish_depth(placed)
             self.keeper.add(result, mount)
             self.results.tick()
 

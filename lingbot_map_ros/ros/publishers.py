@@ -66,8 +66,8 @@ class Publishers:
         for outlet in self._all:
             outlet.destroy()
 
-    def publish_frame(self, frame: PlacedFrame) -> None:
-        """Publish what is wanted of one frame, poses first."""
+    def publish_poses(self, frame: PlacedFrame) -> None:
+        """Publish the poses of one frame that somebody wants."""
         stamp = to_time(frame.result.stamp_ns)
         if self._odometry.subscribers:
             self._odometry.publish(self._odometry_message(frame, stamp))
@@ -75,8 +75,11 @@ class Publishers:
             msg = PoseStamped(header=Header(stamp=stamp, frame_id=self.parameters.map_frame))
             msg.pose = to_pose(frame.map_from_base)
             self._pose.publish(msg)
+
+    def publish_depth(self, frame: PlacedFrame) -> None:
+        """Publish depth, confidence and points of one frame, where it has them, if wanted."""
         if frame.result.depth is not None:
-            header = Header(stamp=stamp, frame_id=frame.camera_frame)
+            header = Header(stamp=to_time(frame.result.stamp_ns), frame_id=frame.camera_frame)
             self._publish_depth(frame, frame.result.depth, header)
 
     def path_pose(self, stamp_ns: int, map_from_base: Matrix) -> PoseStamped:

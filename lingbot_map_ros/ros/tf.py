@@ -96,10 +96,11 @@ class TransformBroadcaster:
         self._send(T, self._parameters.odom_frame, self._parameters.base_frame, stamp_ns)
 
     def set_map_to_odom(self, T: NDArray[np.float64] | None) -> None:
-        """Set what `rebroadcast` sends; None makes it silent."""
+        """Set what `rebroadcast` sends, and send it at once if it is new; None makes it silent."""
         with self._lock:
-            self._map_to_odom = T
-        self.rebroadcast()
+            before, self._map_to_odom = self._map_to_odom, T
+        if T is not None and not (before is not None and np.array_equal(before, T)):
+            self.rebroadcast()
 
     def rebroadcast(self) -> None:
         """Send map -> odom, stamped now + ``transform_tolerance``."""
