@@ -4,5 +4,5 @@
 
 A path is planned (``trajectory``), a world built around it (``layout``, ``furniture``, ``world``,
 ``textures``), rays are cast and shaded (``raycast``, ``shading``, ``mipmap``, ``render``) and
-photographed (``camera``, ``imaging``): as a ``sequence``, as ``clips`` for training, as a ``bag``.
+photographed (``camera``, ``imaging``): as a ``sequence``, or as a ``bag``.
 """
