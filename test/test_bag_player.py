@@ -171,6 +171,14 @@ def test_a_window_of_images_is_on_its_way(context, bag):
     assert listener.stamps() == [START_NS + i * PERIOD_NS for i in range(20)]
 
 
+def test_arguments_that_ros_does_not_take(bag):
+    process = start_player(bag, "--ros-args", "--params-file", "/nowhere.yaml")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "play_bag: ROS does not take these arguments" in err
+    assert "Traceback" not in err
+
+
 def test_says_when_nobody_subscribes(bag):
     process = start_player(bag, "--wait", 0.5, "--rate", 0, "--loop", 1)
     _, err = process.communicate(timeout=30)

@@ -70,6 +70,22 @@ def test_missing_checkpoint_is_said(tmp_path: Path) -> None:
     assert "none.pt" in result.stderr
 
 
+def test_a_folder_of_somebody_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "bag").mkdir()
+    (tmp_path / "bag" / "mine.txt").write_text("mine")
+    call = command(tmp_path, "--frames", "2", "--checkpoint", "random:tiny")
+    result = subprocess.run(call, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 1
+    assert "mine.txt, which no demo wrote" in result.stderr
+    assert (tmp_path / "bag" / "mine.txt").read_text() == "mine"
+    file = tmp_path / "file"
+    file.touch()
+    call = command(file, "--frames", "2", "--checkpoint", "random:tiny")
+    result = subprocess.run(call, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+
+
 def test_interrupt_leaves_no_process(tmp_path: Path) -> None:
     call = command(tmp_path, "--frames", "2", "--checkpoint", "random:tiny")
     process = subprocess.Popen(call, stdout=subprocess.DEVNULL, start_new_session=True)

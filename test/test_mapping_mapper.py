@@ -174,3 +174,13 @@ def test_files_of_a_map(mapper, tmp_path):
     assert mapper.write_colmap(tmp_path / "colmap") == len(VIEWS)
     assert len(np.loadtxt(tmp_path / "colmap" / "points3D.txt")) == len(xyz)
     assert mapper.trajectory.write_tum(tmp_path / "trajectory.tum") == len(VIEWS)
+
+
+@pytest.mark.parametrize(("confidence", "warned"), [(1.2, True), (3.0, False)])
+def test_a_map_that_stays_empty_says_why(caplog, confidence, warned):
+    mapper = Mapper(MapperOptions())
+    for index in range(15):
+        given = np.full(SIZE, confidence, np.float32)
+        mapper.add(looking_at_wall(index, confidence=given))
+    said = [r.message for r in caplog.records if "depth_confidence_min 1.5" in r.message]
+    assert len(said) == warned

@@ -237,3 +237,19 @@ def test_a_multi_threaded_executor_works_as_well(client):
     finally:
         node.stop()
     assert "Traceback" not in node.log.replace("KeyboardInterrupt", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--help"], 0, "usage: map_node"),
+        (["--ros-args", "--params-file", "/nowhere.yaml"], 1, "/nowhere.yaml"),
+        (["--ros-args", "-r", "image"], 1, "image"),
+    ],
+)
+def test_a_command_line_that_ros_does_not_take(arguments, code, text):
+    command = [sys.executable, "-m", "lingbot_map_ros.ros.node", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == code
+    assert text in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr

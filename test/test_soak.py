@@ -8,10 +8,8 @@ import sys
 
 import numpy as np
 import pytest
-from node_harness import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "scripts"))
 import soak
+from node_harness import REPOSITORY
 
 FRAMES = 10_000
 SCRIPT = REPOSITORY / "scripts" / "soak.py"

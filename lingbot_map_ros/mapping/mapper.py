@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,12 @@ from lingbot_map_ros.mapping.trajectory import ThinningLog, Trajectory
 from lingbot_map_ros.mapping.voxel_map import VoxelMap
 from lingbot_map_ros.streaming.results import FrameResult
 
+logger = logging.getLogger(__name__)
+
 _MAX_CAMERAS = 20_000
+_JUDGED_AFTER = 10
+"""Keyframes with depth after which the share of confident depth is judged."""
+_SPARSE = 0.05
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,7 @@ class Mapper:
         self._cameras = ThinningLog(12 + 4 + 2, _MAX_CAMERAS)
         self._pending: dict[int, FrameResult] = {}
         self._segment: int | None = None
+        self._shares: list[float] = []
         self.segments = 0
         """Number of map segments that have a kept frame."""
 
@@ -144,4 +151,20 @@ class Mapper:
         points, colors, confidence = confident_points(
             result, self.options.stride, self.options.confidence_min
         )
+        self._watch_confidence(result, len(points))
         self.voxel_map.integrate(transform_points(result.pose_map, points), colors, confidence)
+
+    def _watch_confidence(self, result: FrameResult, points: int) -> None:
+        """Say once, after the first keyframes with depth, why a map stays nearly empty."""
+        if result.depth is None or len(self._shares) == _JUDGED_AFTER:
+            return
+        sampled = result.depth[:: self.options.stride, :: self.options.stride].size
+        self._shares.append(points / sampled)
+        share = float(np.mean(self._shares))
+        if len(self._shares) == _JUDGED_AFTER and share < _SPARSE:
+            logger.warning(
+                "only %.1f%% of the depth reaches depth_confidence_min %g, so the map stays nearly "
+                "empty: lower depth_confidence_min (1 takes all)",
+                100 * share,
+                self.options.confidence_min,
+            )

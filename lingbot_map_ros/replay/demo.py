@@ -28,7 +28,8 @@ from lingbot_map_ros.replay.fastdds import fastdds_environment
 PACKAGE = "lingbot_map_ros"
 NODE = "/lingbot_map"
 BUILTIN, RANDOM = "builtin:small", "random:"
-_OPTICAL_AXES = "[0.0, 0.0, 0.0, -0.5, 0.5, -0.5, 0.5]"
+_IDENTITY = "[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]"
+_OF_A_BAG = {"metadata.yaml", ".mcap", ".db3"}
 _VOXEL = 0.02
 _STOP_S = 10.0
 _ANSWER_S = 600.0
@@ -54,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="demo", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="demo", description="A synthetic recording through the real node, over real DDS."
+    )
     parser.add_argument("--output", type=Path, default=Path("demo_out"), help="default: demo_out")
     parser.add_argument("--frames", type=positive_int, default=150, help="images (default 150)")
     parser.add_argument("--checkpoint", default="", help=f"weights (default: {BUILTIN})")
@@ -87,12 +90,13 @@ def demonstrate(folder: Path, frames: int, checkpoint: str, domain: int) -> None
         If a process fails, or the result cannot be compared or written.
     """
     from lingbot_map_ros.replay import demo_report
+    from lingbot_map_ros.replay.outputs import make_folder
     from lingbot_map_ros.synthetic.bag import write_bag
 
     checkpoint = choose_checkpoint(checkpoint)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     bag, truth = folder / "bag", folder / "ground_truth.tum"
-    shutil.rmtree(bag, ignore_errors=True)
+    remove_bag(bag)
     print(f"writing a recording of {frames} images to {bag}", flush=True)
     write_bag(bag, truth, frames, kind="loop")
     print(f"mapping it with {checkpoint}; the node's log is {folder / 'node.log'}", flush=True)
@@ -131,6 +135,26 @@ def choose_checkpoint(wanted: str) -> str:
     return wanted or BUILTIN
 
 
+def remove_bag(bag: Path) -> None:
+    """Remove the recording of an earlier demo.
+
+    Raises
+    ------
+    DemoError
+        If the folder holds anything else: it may be somebody's.
+    """
+    if not bag.exists():
+        return
+    foreign = [
+        path.name
+        for path in (bag.iterdir() if bag.is_dir() else [bag])
+        if not {path.name, path.suffix} & _OF_A_BAG
+    ]
+    if foreign:
+        raise DemoError(f"{bag} holds {foreign[0]}, which no demo wrote: choose another --output")
+    shutil.rmtree(bag)
+
+
 def map_bag(folder: Path, bag: Path, checkpoint: str) -> tuple[Path, Path]:
     """Play a bag into a node of its own and let it save; returns trajectory and map.
 
@@ -149,8 +173,8 @@ def map_bag(folder: Path, bag: Path, checkpoint: str) -> tuple[Path, Path]:
     node += ["-p", f"checkpoint:={checkpoint}", "-p", f"output_directory:={saved}"]
     node += ["-p", f"map_voxel_size:={_VOXEL}"]
     node += ["-r", f"image:={IMAGE}", "-r", f"camera_info:={CAMERA_INFO}"]
-    # The truth is the camera's, so the trajectory is to be the camera's too, not the robot's.
-    node += ["-p", "base_frame:=camera_body", "-p", f"base_to_camera:={_OPTICAL_AXES}"]
+    # The truth is the camera's optical frame's, so the trajectory is to be that frame's too.
+    node += ["-p", "base_frame:=camera", "-p", f"base_to_camera:={_IDENTITY}"]
     # As fast as the node is, whatever the machine; it saves after the last image.
     player = ["play_bag", str(bag), "--rate", "0", "--wait", "300"]
     player += ["--pace-by", f"{NODE}/odometry", "--pace-timeout", "30"]

@@ -96,6 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _play(bag: Bag, arguments: argparse.Namespace, ros: list[str]) -> "PlayReport":
     try:
         import rclpy
+        from rclpy.impl.implementation_singleton import rclpy_implementation
         from rclpy.signals import SignalHandlerOptions
 
         from lingbot_map_ros.ros.player import BagPlayer, PlayOptions
@@ -119,7 +120,10 @@ def _play(bag: Bag, arguments: argparse.Namespace, ros: list[str]) -> "PlayRepor
     )
     start = bag.start_ns + int(arguments.start_offset * 1e9)
     stop = None if arguments.duration is None else start + int(arguments.duration * 1e9)
-    rclpy.init(args=["play_bag", *ros], signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        rclpy.init(args=["play_bag", *ros], signal_handler_options=SignalHandlerOptions.NO)
+    except rclpy_implementation.RCLError as error:
+        raise LingbotMapError(f"ROS does not take these arguments: {error}") from error
     node = rclpy.create_node("play_bag")
     try:
         player = BagPlayer(node, chosen, images, options)

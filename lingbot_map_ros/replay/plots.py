@@ -93,8 +93,10 @@ def plot_map(
     axes = figure.subplots()
     axes.set_facecolor("0.93")
     low, high = trajectory.min(0), trajectory.max(0)
-    shown = xyz[:, 2] < high[2] + _HEADROOM * max(high[2] - np.median(xyz[:, 2]), 0.0) + voxel
-    xyz, rgb = xyz[shown], rgb[shown]
+    if len(xyz):
+        height = max(high[2] - float(np.median(xyz[:, 2])), 0.0)
+        shown = xyz[:, 2] < high[2] + _HEADROOM * height + voxel
+        xyz, rgb = xyz[shown], rgb[shown]
     if len(xyz):
         chosen = np.random.default_rng(0).permutation(len(xyz))[:_MOST_DRAWN_POINTS]
         # The highest points are drawn last, as they are seen from above.

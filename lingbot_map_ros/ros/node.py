@@ -33,6 +33,10 @@ CLEANUP_S = 10.0
 SHUTDOWN_S = 0.5
 """Longest that the end of the process waits for the worker."""
 SMALLEST_JUMP_NS = -1_000_000
+USAGE = """usage: map_node [--ros-args [-p NAME:=VALUE] [--params-file FILE] [-r image:=TOPIC]]
+
+Turns a camera topic into poses, depth and a map. config/map.yaml lists every parameter.
+"""
 
 
 class MapNode(LifecycleNode):
@@ -157,15 +161,18 @@ class MapNode(LifecycleNode):
 
 def main(args: list[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM; the exit code is 1 when it cannot start."""
+    if {"-h", "--help"} & set(sys.argv[1:] if args is None else args):
+        sys.stdout.write(USAGE)
+        return 0
     try:
         require_torch()
-    except ConfigurationError as error:
+        rclpy.init(args=args)
+    except (ConfigurationError, RCLError) as error:
         sys.stderr.write(f"map_node: {error}\n")
         return 1
     node: MapNode | None = None
     code = 0
     try:
-        rclpy.init(args=args)
         executor = SingleThreadedExecutor()
         node = MapNode()
         executor.add_node(node)

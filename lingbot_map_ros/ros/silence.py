@@ -55,10 +55,12 @@ def _mismatch(offered: QoSProfile, requested: QoSProfile) -> str:
 
 
 def _suggestions(node: Node, topic: str, wanted: str) -> str:
+    # Our own depth and confidence are images too, and no camera's.
+    own = {name for name, _ in node.get_publisher_names_and_types_by_node(*_identity(node))}
     others = sorted(
         name
         for name, types in node.get_topic_names_and_types()
-        if wanted in types and name != topic and node.count_publishers(name)
+        if wanted in types and name != topic and name not in own and node.count_publishers(name)
     )
     if others:
         return f"Topics of this type: {', '.join(others[:8])}; remap with image:={others[0]}"
@@ -71,6 +73,10 @@ def _suggestions(node: Node, topic: str, wanted: str) -> str:
         base = compressed[0].removesuffix("/compressed")
         return f"There is {compressed[0]}: set image_transport: compressed and remap image:={base}"
     return "No other topic carries images; is the camera running in this ROS_DOMAIN_ID?"
+
+
+def _identity(node: Node) -> tuple[str, str]:
+    return node.get_name(), node.get_namespace()
 
 
 def _type_name(message_type: Any) -> str:
