@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from lingbot_map_ros.geometry.poses import (
-    compose,
     decode_pose,
     encode_pose,
     intrinsics_from_fov,
@@ -104,8 +103,8 @@ def test_encoding_round_trip(q, t, fov_h, fov_w):
 def test_rigid_transforms_form_a_group(q1, q2, t1, t2):
     A = make_pose(quaternion_to_matrix(q1), np.array(t1))
     B = make_pose(quaternion_to_matrix(q2), np.array(t2))
-    np.testing.assert_allclose(compose(A, invert(A)), np.eye(4), atol=1e-9)
-    np.testing.assert_allclose(invert(compose(A, B)), compose(invert(B), invert(A)), atol=1e-9)
+    np.testing.assert_allclose(A @ invert(A), np.eye(4), atol=1e-9)
+    np.testing.assert_allclose(invert(A @ B), invert(B) @ invert(A), atol=1e-9)
     np.testing.assert_allclose(A[:3, :3], Rotation.from_quat(q1).as_matrix(), atol=1e-9)
 
 

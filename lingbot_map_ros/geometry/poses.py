@@ -32,14 +32,6 @@ def invert(T: Array) -> Array:
     return make_pose(R_inv, -(R_inv @ T[..., :3, 3:])[..., 0])
 
 
-def compose(*transforms: Array) -> Array:
-    """Multiply transforms [..., 4, 4]: compose(a_from_b, b_from_c) is a_from_c."""
-    _, result = namespace(transforms[0])
-    for T in transforms[1:]:
-        result = result @ namespace(T)[1]
-    return result
-
-
 def nearest_rotation(M: Array) -> Array:
     """Return the rotation closest to each M [..., 3, 3] (Frobenius norm); never a reflection."""
     xp, M = namespace(M)

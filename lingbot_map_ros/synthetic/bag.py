@@ -200,6 +200,6 @@ def main(arguments: Arguments[str] | None = None) -> int:
             camera=None if options.lens == "pinhole" else lens(options.lens, *options.size),
         )
     except LingbotMapError as error:
-        print(f"make_demo_bag: {error}", file=sys.stderr)
+        sys.stderr.write(f"make_demo_bag: {error}\n")
         return 1
     return 0
