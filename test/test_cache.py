@@ -345,7 +345,8 @@ def test_one_pool_dtype_chosen_explicitly():
     assert forced.pool.dtype == torch.float32
     k, v = frame(forced, 0)
     forced.append_frame(0, k, v)
-    assert torch.equal(forced.kv_pages(0)[0, 0], k[6:])
+    page = forced.page_table().scale[0]
+    assert torch.equal(forced.kv_pages(0)[page, 0], k[6:])
 
 
 # ----------------------------------------------------------------------------------- properties

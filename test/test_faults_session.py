@@ -59,7 +59,8 @@ def inside(session):
         session._rule,
         model.num_pending,
         model.num_frames,
-        cache and cache.snapshot(),
+        cache and [cache.page_table(block) for block in range(cache.num_blocks)],
+        cache and cache._defer_eviction,
         camera and camera.snapshot(),
     )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lingbot_map_ros.aggregator.base import ViTConfig
@@ -95,6 +95,8 @@ OPERATIONS = ("keyframe", "skip", "pending", "commit", "commit_older", "rollback
         max_size=14,
     )
 )
+@example(["keyframe"] * 3 + ["pending", "pending", "commit_older", "pending", "rollback"])
+@example(["keyframe"] * 4 + ["pending", "commit", "skip", "keyframe", "pending", "commit_older"])
 def test_any_history_equals_the_history_of_kept_frames(weights, operations):
     """Skipped, rolled-back and failed frames leave no trace: later answers are bit-equal.
 
@@ -103,12 +105,14 @@ def test_any_history_equals_the_history_of_kept_frames(weights, operations):
     """
     model, twin = build(weights), build(weights)
     assert same(start(model), start(twin))
-    waiting: list[int] = []  # pending frames of the model, not yet shown to the twin
+    waiting: list[int] = []  # pending frames of the model, oldest first,
+    shown = 0  # and how many of them the twin has seen
 
-    def catch_up(count):
-        for index in waiting[:count]:
+    def catch_up():
+        nonlocal shown
+        for index in waiting[shown:]:
             step(twin, index, "pending")
-        del waiting[:count]
+        shown = len(waiting)
 
     for number, operation in enumerate(operations):
         index = 10 + number
@@ -120,27 +124,26 @@ def test_any_history_equals_the_history_of_kept_frames(weights, operations):
             step(model, index, "pending")
             waiting.append(index)
         elif operation == "commit":
-            catch_up(len(waiting))
+            catch_up()
             assert model.commit() == twin.commit()
+            waiting, shown = [], 0
         elif operation == "commit_older" and model.num_pending:
-            # All pending frames are shown to the twin first: each saw the ones before it.
-            pending = list(waiting)
-            for shown in pending:
-                step(twin, shown, "pending")
-            model.commit(keep_pending=1)
-            twin.commit(keep_pending=1)
-            twin.rollback()
-            waiting[:] = pending[-1:]
+            catch_up()  # Also the newest: it saw what is committed now, and what that will evict.
+            assert model.commit(keep_pending=1) == twin.commit(keep_pending=1)
+            waiting, shown = waiting[-1:], 1
         elif operation == "rollback" and model.num_pending:
             model.rollback()
             waiting.pop()
+            if shown > len(waiting):
+                twin.rollback()
+                shown -= 1
         elif operation == "bad":
             before = state(model)
             with pytest.raises(InputError):
                 model.step(torch.rand(1, 3, HEIGHT, WIDTH + 14), "skip")
             assert state(model) == before
     probe = step(model, 99, "skip")
-    catch_up(len(waiting))
+    catch_up()
     assert same(probe, step(twin, 99, "skip"))
     assert model.num_frames == twin.num_frames
 
@@ -216,8 +219,8 @@ def test_window_sizes_seen_by_each_mode(model):
         step(model, index)
     cache = model.aggregator.kv_cache
     seen = []
-    attention = cache.compute_attention
-    cache.compute_attention = lambda b, q: (
+    attention = cache.attend
+    cache.attend = lambda b, q: (
         seen.append(len(cache.page_table(b).window)),
         attention(b, q),
     )[1]

@@ -127,13 +127,18 @@ class AggregatorBase(nn.Module):
             dim=1,
         )
 
-    def embed_patches(self, images: Tensor) -> Tensor:
-        """Map images ``[N, 3, H, W]`` in [0, 1] to patch tokens ``[N, patches, dim]``."""
+    @staticmethod
+    def check_images(images: Tensor) -> None:
+        """Raise ``InputError`` for anything but floating-point ``[N, 3, H, W]``."""
         if images.ndim != 4 or images.shape[1] != 3 or not images.is_floating_point():
             raise InputError(
                 "images must be a floating-point tensor [frames, 3, H, W] with values in [0, 1], "
                 f"got {images.dtype} {list(images.shape)}"
             )
+
+    def embed_patches(self, images: Tensor) -> Tensor:
+        """Map images ``[N, 3, H, W]`` in [0, 1] to patch tokens ``[N, patches, dim]``."""
+        self.check_images(images)
         return self.patch_embed((images - self.image_mean) / self.image_std)
 
     def frame_rope(self, grid: tuple[int, int], device: torch.device) -> RotaryTable:

@@ -3,171 +3,19 @@
 """The aggregator as a stream: scale frames in one call, then one frame a call through the cache."""
 
 import math
-from collections.abc import Callable
-from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lingbot_map_ros.aggregator.base import AggregatorBase, ViTConfig
-from lingbot_map_ros.errors import CacheError, InputError
+from lingbot_map_ros.aggregator.paged import FrameMode, PagedAggregator
+from lingbot_map_ros.errors import InputError
 from lingbot_map_ros.layers.attention import Attend, full_attention
-from lingbot_map_ros.layers.attention_backends import check_backend
-from lingbot_map_ros.layers.flashinfer_cache import FlashInferKVCacheManager
-from lingbot_map_ros.layers.precision import cast_matmul_weights_
 
-FrameMode = Literal["keyframe", "skip", "pending"]
-"""What becomes of a frame: kept and the oldest evicted, no trace left, or undecided."""
+__all__ = ["AggregatorStream", "FrameMode"]
 
 
-class AggregatorStream(AggregatorBase):
-    """Alternating attention over an endless stream with a paged key/value cache.
-
-    Parameters
-    ----------
-    depth, num_heads, head_dim, mlp_ratio, patch_size, vit, selected_layers, enable_3d_rope, \
-disable_global_rope
-        The network (see ``AggregatorBase``); without ``vit`` patches are embedded by a convolution.
-    tokens_per_frame
-        Tokens that a frame must have; taken from the first call by default.
-    use_sdpa
-        True: gather-and-SDPA; False: FlashInfer, or an error; None: what the machine can do.
-    fa3
-        FlashInfer's Hopper kernel.
-    scale_frames, sliding_window, max_total_frames, pending_frames
-        Of the cache.
-    device, dtype
-        Where the network lives and what its matrix products are computed in.
-    cache_dtype
-        Of the cached keys and values; ``dtype`` by default.
-
-    Raises
-    ------
-    BackendUnavailableError
-        At construction, if the chosen back end cannot run here.
-    """
-
-    def __init__(
-        self,
-        depth: int = 24,
-        num_heads: int = 16,
-        head_dim: int = 64,
-        tokens_per_frame: int | None = None,
-        use_sdpa: bool | None = None,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-        *,
-        mlp_ratio: float = 4.0,
-        patch_size: int = 14,
-        vit: ViTConfig | None = None,
-        selected_layers: tuple[int, ...] | None = None,
-        enable_3d_rope: bool = True,
-        disable_global_rope: bool = False,
-        scale_frames: int = 8,
-        sliding_window: int = 64,
-        max_total_frames: int = 1124,
-        pending_frames: int = 16,
-        fa3: bool = False,
-        cache_dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(
-            depth=depth,
-            num_heads=num_heads,
-            head_dim=head_dim,
-            mlp_ratio=mlp_ratio,
-            patch_size=patch_size,
-            vit=vit,
-            selected_layers=selected_layers,
-            enable_3d_rope=enable_3d_rope,
-            disable_global_rope=disable_global_rope,
-        )
-        self.tokens_per_frame = tokens_per_frame
-        self.scale_frames = scale_frames
-        self.sliding_window = sliding_window
-        self.max_total_frames = max_total_frames
-        self.pending_frames = pending_frames
-        self.backend_name = {True: "sdpa", False: "flashinfer", None: "auto"}[use_sdpa]
-        self.fa3 = fa3
-        self.cache_dtype = cache_dtype
-        self.kv_cache: FlashInferKVCacheManager | None = None
-        self.place(torch.device(device), dtype)
-
-    def place(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Move to ``device`` and compute matrix products in ``dtype``; drops the cache.
-
-        Raises ``BackendUnavailableError`` when the chosen back end cannot run there.
-        """
-        if device.type == "meta":
-            return
-        # The cache waits for the first image's size; a back end that cannot run does not.
-        check_backend(
-            self.backend_name,
-            head_dim=self.head_dim,
-            dtype=self.cache_dtype or dtype,
-            device=device,
-            fa3=self.fa3,
-        )
-        self.kv_cache = None
-        cast_matmul_weights_(self, device, dtype)
-        self.to(device)
-        self.set_image_statistics(device)
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.camera_token.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of the matrix products."""
-        return next(m.weight.dtype for m in self.modules() if isinstance(m, nn.Linear))
-
-    @property
-    def num_frames(self) -> int:
-        """Kept frames of this stream: also the temporal position of the next frame."""
-        return 0 if self.kv_cache is None else self.kv_cache.num_frames
-
-    def reset(self) -> None:
-        """Start a new stream; the pools stay allocated."""
-        if self.kv_cache is not None:
-            self.kv_cache.reset()
-
-    def allocate(self, tokens_per_frame: int) -> FlashInferKVCacheManager:
-        """Cache for frames of this many tokens; a new one when the size changed between streams.
-
-        Raises ``InputError`` when the size changes in mid-stream.
-        """
-        cache = self.kv_cache
-        if cache is not None and cache.layout.tokens_per_frame == tokens_per_frame:
-            return cache
-        if cache is not None and cache.num_frames:
-            raise InputError(
-                f"a frame of {tokens_per_frame} tokens in a stream of "
-                f"{cache.layout.tokens_per_frame}: the image size changed; call reset() first"
-            )
-        if self.tokens_per_frame not in (None, tokens_per_frame):
-            raise InputError(
-                f"frames must have tokens_per_frame={self.tokens_per_frame} tokens, got "
-                f"{tokens_per_frame}"
-            )
-        self.kv_cache = None  # The old pools are freed before the new ones are taken.
-        self.kv_cache = FlashInferKVCacheManager(
-            num_blocks=len(self.global_blocks),
-            max_num_frames=self.max_total_frames,
-            tokens_per_frame=tokens_per_frame,
-            num_heads=self.num_heads,
-            head_dim=self.head_dim,
-            dtype=self.cache_dtype or self.dtype,
-            device=self.device,
-            num_special_tokens=self.num_special,
-            scale_frames=self.scale_frames,
-            sliding_window=self.sliding_window,
-            max_total_frames=self.max_total_frames,
-            fa3=self.fa3,
-            backend=self.backend_name,
-            pending_frames=self.pending_frames,
-        )
-        return self.kv_cache
+class AggregatorStream(PagedAggregator):
+    """Alternating attention over an endless stream; arguments as for ``PagedAggregator``."""
 
     @torch.no_grad()
     def forward(
@@ -208,6 +56,9 @@ disable_global_rope
         InputError, CacheFullError
             And whatever a block raises; the stream is then as it was before the call.
         """
+        if x.ndim == 5 and x.shape[:2] == (1, 1) and self.num_frames:
+            with self.next_frame(x[0], mode, num_scale_frames):
+                return self.run_frame()
         scale = self.scale_frames if num_scale_frames is None else num_scale_frames
         tokens, grid = self._tokens(x, grid, scale)
         frames = tokens.shape[1]
@@ -234,27 +85,10 @@ disable_global_rope
             )
             kept = mode != "skip"
         finally:
-            cache._defer_eviction = state[1]
+            cache._defer_eviction = state.deferred
             if not kept:
                 cache.restore(state)
         return outputs
-
-    def execute_deferred_eviction(self, keep_pending: int = 0) -> None:
-        """Commit the pending frames, but the newest ``keep_pending``, in every block."""
-        self._in_every_block(
-            lambda cache, i: cache.execute_deferred_eviction(i, keep_pending=keep_pending)
-        )
-
-    def rollback_last_frame(self) -> None:
-        """Undo the newest append in every block."""
-        self._in_every_block(lambda cache, i: cache.rollback_last_frame(i))
-
-    def _in_every_block(self, operation: Callable[[FlashInferKVCacheManager, int], None]) -> None:
-        if self.kv_cache is None:
-            raise CacheError("no frame has been processed yet")
-        with self.kv_cache.transaction():
-            for i in range(self.kv_cache.num_blocks):
-                operation(self.kv_cache, i)
 
     def _tokens(
         self, x: Tensor, grid: tuple[int, int] | None, num_scale_frames: int
@@ -311,9 +145,3 @@ disable_global_rope
             return full_attention(q, k, v)
 
         return attend
-
-    def _running_cache(self) -> FlashInferKVCacheManager:
-        """Cache of the running call."""
-        if self.kv_cache is None:
-            raise CacheError("no cache is allocated")
-        return self.kv_cache

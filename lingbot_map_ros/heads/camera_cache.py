@@ -14,6 +14,8 @@ class CameraCache:
     """Fixed-capacity buffers ``[iterations, blocks, 2, heads, capacity, head_dim]`` in float32.
 
     Rows past ``length`` are never visible, so a call that fails before ``advance`` leaves no trace.
+    All rows are read under a mask whose buffer is fixed: a CUDA graph that recorded a call for one
+    frame serves the next frames too.
     """
 
     def __init__(
@@ -31,26 +33,47 @@ class CameraCache:
         self.capacity = capacity
         self.length = 0
         self.frame_index = 0
+        self._written = 0
+        self._row = torch.arange(capacity, device=device)
+        self._position = torch.zeros(1, dtype=torch.int64, device=device)
+        self._positions = self._position
+        self._visible = torch.zeros((1, capacity), dtype=torch.bool, device=device)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the buffers."""
         return self.buffer.numel() * self.buffer.element_size()
 
+    def begin(self, frames: int) -> None:
+        """Make the next ``frames`` rows the ones that a call writes, and the last that it sees.
+
+        Raises ``CacheFullError`` when there are not so many.
+        """
+        end = self.length + frames
+        if end > self.capacity:
+            raise CacheFullError(
+                f"the camera cache holds {self.length} of {self.capacity} frames; reset the "
+                "stream, open a new window, or keep fewer keyframes"
+            )
+        if self._written > end:
+            # Hidden rows take part with weight 0, which a NaN of an undone frame would survive.
+            self.buffer[..., end : self._written, :].zero_()
+        self._written = end
+        self._positions = self._position.fill_(self.length)
+        if frames > 1:
+            self._positions = self._row[self.length : end]
+        torch.lt(self._row[None], end, out=self._visible)
+
     def attend(self, iteration: int, block: int) -> Attend:
-        """Attention of a call's frames over all kept frames and themselves."""
+        """Attention of a begun call's frames over all kept frames and themselves."""
         keys, values = self.buffer[iteration, block]
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            end = self.length + k.shape[2]
-            if end > self.capacity:
-                raise CacheFullError(
-                    f"the camera cache holds {self.length} of {self.capacity} frames; reset the "
-                    "stream, open a new window, or keep fewer keyframes"
-                )
-            keys[:, self.length : end] = k[0]
-            values[:, self.length : end] = v[0]
-            return F.scaled_dot_product_attention(q, keys[None, :, :end], values[None, :, :end])
+            keys.index_copy_(1, self._positions, k[0])
+            values.index_copy_(1, self._positions, v[0])
+            return F.scaled_dot_product_attention(
+                q, keys[None], values[None], attn_mask=self._visible
+            )
 
         return attend
 

@@ -72,7 +72,7 @@ class CameraHead(nn.Module):
         return self.cache
 
     @torch.no_grad()
-    def forward(self, tokens: Tensor, *, keep: bool = True) -> Tensor:
+    def encode(self, tokens: Tensor, *, keep: bool = True) -> Tensor:
         """Encode the poses of a call's frames.
 
         Parameters
@@ -92,12 +92,23 @@ class CameraHead(nn.Module):
         CacheError, CacheFullError
             Without a cache, or when it is full; nothing is kept then.
         """
+        cache = self._running_cache()
+        cache.begin(tokens.shape[1])
+        poses: Tensor = self(tokens)
+        cache.advance(tokens.shape[1], keep=keep)
+        return poses
+
+    @torch.no_grad()
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Work of ``encode`` on the device alone, for a call that the cache has begun."""
+        cache = self._running_cache()
+        rope = self._rope(cache.frame_index, tokens.shape[1], tokens)
+        return self.refine(tokens, cache.attend, rope)
+
+    def _running_cache(self) -> CameraCache:
         if self.cache is None:
             raise CacheError("the camera head has no cache: call allocate() first")
-        cache, frames = self.cache, tokens.shape[1]
-        poses = self.refine(tokens, cache.attend, self._rope(cache.frame_index, frames, tokens))
-        cache.advance(frames, keep=keep)
-        return poses
+        return self.cache
 
     @torch.no_grad()
     def without_cache(self, tokens: Tensor, frames_per_block: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from lingbot_map_ros.layers.precision import LayerNorm
 
-FRAMES_PER_GROUP = 8
+FRAMES_PER_GROUP = 2
 
 
 class DepthMaps(NamedTuple):
@@ -31,19 +31,20 @@ def _waves(length: int, span: float, quarter: int, device: torch.device) -> Tens
     return (0.1 * torch.cat((angle.sin(), angle.cos()))).float().to(device)
 
 
-def positional_map(
-    height: int, width: int, channels: int, aspect: float, device: torch.device
-) -> Tensor:
-    """Sine and cosine map ``[channels, height, width]`` over the image plane, float32.
+def add_positions_(x: Tensor, aspect: float) -> Tensor:
+    """Add sines and cosines over the image plane to ``x [N, channels, height, width]`` in place.
 
-    ``aspect`` is the input image's width over its height, whatever the size of the map.
+    The first half of the channels varies along the width, the other along the height. ``aspect`` is
+    the input image's width over its height, whatever the size of the map.
     """
+    channels, height, width = x.shape[1:]
     diagonal = (aspect**2 + 1) ** 0.5
-    across = _waves(width, aspect / diagonal, channels // 4, device)
-    down = _waves(height, 1 / diagonal, channels // 4, device)
-    return torch.cat(
-        (across[:, None, :].expand(-1, height, -1), down[:, :, None].expand(-1, -1, width))
-    )
+    across = _waves(width, aspect / diagonal, channels // 4, x.device)
+    down = _waves(height, 1 / diagonal, channels // 4, x.device)
+    half = channels // 2
+    x[:, :half] += across[:, None, :].to(x.dtype)
+    x[:, half:] += down[:, :, None].to(x.dtype)
+    return x
 
 
 class ResidualConvUnit(nn.Module):
@@ -77,6 +78,17 @@ class FusionBlock(nn.Module):
         return self.out_conv(_resize(self.resConfUnit2(path), size))
 
 
+class _Output(nn.Sequential):
+    """Layers whose last one may be kept in another dtype."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        *layers, last = self
+        for layer in layers:
+            x = layer(x)
+        out: Tensor = last(x.to(last.weight.dtype))
+        return out
+
+
 class _Scratch(nn.Module):
     """Holds the layers that checkpoints name ``scratch.*``."""
 
@@ -87,7 +99,7 @@ class _Scratch(nn.Module):
             self.add_module(f"layer{i}_rn", conv)
             self.add_module(f"refinenet{i}", FusionBlock(features, has_skip=i < len(channels)))
         self.output_conv1 = nn.Conv2d(features, features // 2, 3, padding=1)
-        self.output_conv2 = nn.Sequential(
+        self.output_conv2 = _Output(
             nn.Conv2d(features // 2, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 2, 1)
         )
 
@@ -119,6 +131,16 @@ class DPTHead(nn.Module):
         )
         self.scratch = _Scratch(channels, features)
 
+    def cast_(self, dtype: torch.dtype) -> None:
+        """Compute in ``dtype`` from now on, but for the last, cheap layer.
+
+        Its output is the logarithm of the depth, where rounding would be a relative error.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+                module.to(dtype=dtype)
+        self.scratch.output_conv2[-1].float()
+
     def forward(self, outputs: Sequence[Tensor], height: int, width: int) -> DepthMaps:
         """Predict from four outputs ``[B, S, P, dim]`` of images ``height x width``.
 
@@ -139,7 +161,7 @@ class DPTHead(nn.Module):
         skips = []
         for i, x in enumerate(tokens):
             x = self.norm(x).transpose(1, 2).unflatten(2, grid)
-            x = self._add_positions(self.projects[i](x.to(self.projects[i].weight.dtype)), aspect)
+            x = add_positions_(self.projects[i](x.to(self.projects[i].weight.dtype)), aspect)
             skips.append(getattr(scratch, f"layer{i + 1}_rn")(self.resize_layers[i](x)))
         path = skips[-1]
         for i in range(len(skips), 0, -1):
@@ -147,13 +169,8 @@ class DPTHead(nn.Module):
             size = skips[i - 2].shape[-2:] if i > 1 else (2 * path.shape[-2], 2 * path.shape[-1])
             path = getattr(scratch, f"refinenet{i}")(path, skip, tuple(size))
         path = _resize(scratch.output_conv1(path), (height, width))
-        raw = scratch.output_conv2(self._add_positions(path, aspect)).float()
+        raw = scratch.output_conv2(add_positions_(path, aspect)).float()
         return DepthMaps(raw[:, 0].exp(), 1 + raw[:, 1].exp())
-
-    @staticmethod
-    def _add_positions(x: Tensor, aspect: float) -> Tensor:
-        channels, height, width = x.shape[1:]
-        return x + positional_map(height, width, channels, aspect, x.device).to(x.dtype)
 
 
 def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:

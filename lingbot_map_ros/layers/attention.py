@@ -35,14 +35,21 @@ class Attention(nn.Module):
         self.k_norm = LayerNorm(head_dim) if qk_norm else nn.Identity()
         self.proj = Linear(dim, dim)
 
-    def forward(
-        self, x: Tensor, rope: RotaryTable | None = None, attend: Attend = full_attention
-    ) -> Tensor:
-        """Map ``x [B, N, dim]`` to ``[B, N, dim]``."""
+    def project(self, x: Tensor, rope: RotaryTable | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values ``[B, heads, N, head_dim]`` of ``x [B, N, dim]``."""
         qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)
         q, k = self.q_norm(q), self.k_norm(k)
         if rope is not None:
             q, k = rotate(q, rope), rotate(k, rope)
-        out = attend(q.to(v.dtype), k.to(v.dtype), v)
+        return q.to(v.dtype), k.to(v.dtype), v
+
+    def merge_heads(self, out: Tensor) -> Tensor:
+        """Map attention outputs ``[B, heads, N, head_dim]`` to ``[B, N, dim]``."""
         return self.proj(out.transpose(1, 2).flatten(2))
+
+    def forward(
+        self, x: Tensor, rope: RotaryTable | None = None, attend: Attend = full_attention
+    ) -> Tensor:
+        """Map ``x [B, N, dim]`` to ``[B, N, dim]``."""
+        return self.merge_heads(attend(*self.project(x, rope)))

@@ -8,25 +8,32 @@ table, ``run`` once for each block that has it.
 
 import importlib.util
 import logging
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from lingbot_map_ros.errors import BackendUnavailableError, ConfigurationError
-from lingbot_map_ros.layers.page_table import PageTable
+from lingbot_map_ros.layers.page_table import PageLayout, PageTable
 
 logger = logging.getLogger(__name__)
 
 BACKENDS = ("auto", "flashinfer", "sdpa")
-WORKSPACE_BYTES = 128 * 1024 * 1024
+KERNELS = ("paged_fa2", "paged_fa3", "dense_fa2", "dense_fa3")
+"""FlashInfer's kernels: over the page table, or over the pool as one dense tensor."""
 _FLASHINFER_DTYPES = (torch.float16, torch.bfloat16)
 _FLASHINFER_HEAD_DIMS = (64, 128, 256)
 
 
 class AttentionBackend(Protocol):
-    """Full attention of a frame's queries over the visible pages of one block."""
+    """Full attention of a frame's queries over the visible pages of one block.
+
+    ``capturable``: ``run`` may be recorded in a CUDA graph and serves later plans of as many
+    queries when that is replayed.
+    """
+
+    capturable: bool
 
     def plan(self, table: PageTable, num_queries: int) -> None:
         """Prepare for ``num_queries`` queries over ``table``."""
@@ -36,71 +43,37 @@ class AttentionBackend(Protocol):
 
 
 class GatherSdpaBackend:
-    """Gathers the visible rows and runs PyTorch's attention: any device, any floating dtype."""
+    """PyTorch's attention over the visible rows: any device, any floating dtype.
+
+    Rows that form one run are read in place, others are gathered first.
+    """
+
+    capturable = False
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._rows = torch.empty(0, dtype=torch.int64, device=device)
+        self._rows: Tensor | slice = slice(0, 0)
 
     def plan(self, table: PageTable, num_queries: int) -> None:
-        """Upload the visible rows of ``table``."""
-        self._rows = torch.from_numpy(table.visible_rows()).to(self._device)
+        """Take note of the visible rows of ``table``."""
+        run = table.run
+        self._rows = slice(*run) if run else torch.from_numpy(table.visible_rows()).to(self._device)
 
     def run(self, q: Tensor, kv: Tensor) -> Tensor:
-        """Attend over the gathered rows; same shape and dtype as ``q``."""
-        k, v = kv.flatten(1, 2).index_select(1, self._rows).transpose(1, 2).to(q.dtype)
+        """Attend over the visible rows; same shape and dtype as ``q``."""
+        rows = kv.flatten(1, 2)
+        if isinstance(self._rows, slice):
+            rows = rows[:, self._rows]
+        else:
+            rows = rows.index_select(1, self._rows)
+        k, v = rows.transpose(1, 2).to(q.dtype)
         # With a batch axis PyTorch takes its fused kernels, which never store the score matrix.
         out = F.scaled_dot_product_attention(q.transpose(0, 1)[None], k[None], v[None])
         return out[0].transpose(0, 1)
 
 
-class FlashInferBackend:
-    """FlashInfer's paged prefill kernel (``fa2`` or ``fa3``), planned once for all blocks."""
-
-    def __init__(
-        self,
-        *,
-        num_heads: int,
-        head_dim: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        kernel: str,
-    ) -> None:
-        import flashinfer
-
-        self._shape = {
-            "num_qo_heads": num_heads,
-            "num_kv_heads": num_heads,
-            "head_dim_qk": head_dim,
-            "q_data_type": dtype,
-            "kv_data_type": dtype,
-        }
-        self._workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
-        self._wrapper: Any = flashinfer.BatchPrefillWithPagedKVCacheWrapper(
-            self._workspace, kv_layout="NHD", backend=kernel
-        )
-
-    def plan(self, table: PageTable, num_queries: int) -> None:
-        """Plan the kernel for ``table``; host tensors, since the planner runs on the host."""
-        pages = torch.tensor(table.visible, dtype=torch.int32)
-        self._wrapper.plan(
-            torch.tensor([0, num_queries], dtype=torch.int32),
-            torch.tensor([0, len(pages)], dtype=torch.int32),
-            pages.to(self._workspace.device, non_blocking=True),
-            torch.tensor([table.last_page_len], dtype=torch.int32),
-            page_size=table.layout.page_size,
-            causal=False,
-            pos_encoding_mode="NONE",
-            **self._shape,
-        )
-
-    def run(self, q: Tensor, kv: Tensor) -> Tensor:
-        """Attend with the current plan."""
-        return self._wrapper.run(q, (kv[0], kv[1]))
-
-
 def flashinfer_obstacles(device: torch.device, dtype: torch.dtype, head_dim: int) -> list[str]:
-    """Everything that keeps FlashInfer from serving this cache; empty when it can."""
+    """Everything that keeps FlashInfer from computing in ``dtype``; empty when it can."""
     obstacles = []
     if device.type != "cuda":
         obstacles.append(f"FlashInfer needs an NVIDIA GPU and the device is '{device}'")
@@ -118,22 +91,41 @@ def flashinfer_obstacles(device: torch.device, dtype: torch.dtype, head_dim: int
 
 
 def check_backend(
-    name: str, *, head_dim: int, dtype: torch.dtype, device: torch.device, fa3: bool = False
+    name: str,
+    *,
+    head_dim: int,
+    dtype: torch.dtype,
+    cache_dtype: torch.dtype,
+    device: torch.device,
+    kernel: str = "auto",
 ) -> str:
     """Why the gather-and-SDPA path would serve a cache; empty if FlashInfer would.
 
-    Raises ``ConfigurationError`` for an unknown name and ``BackendUnavailableError`` when
-    FlashInfer was asked for and cannot run, or the dtype cannot be cached.
+    ``dtype`` is that of the queries. Raises ``ConfigurationError`` for an unknown name and
+    ``BackendUnavailableError`` when FlashInfer or one of its kernels was asked for and cannot run,
+    or the dtype cannot be cached.
     """
     if name not in BACKENDS:
         raise ConfigurationError(f"attention back end '{name}' is none of {', '.join(BACKENDS)}")
-    if not dtype.is_floating_point:
-        raise BackendUnavailableError(f"a key/value cache cannot be of {dtype}; use a float dtype")
+    if kernel not in ("auto", *KERNELS):
+        raise ConfigurationError(
+            f"attention kernel '{kernel}' is none of auto, {', '.join(KERNELS)}"
+        )
+    if not cache_dtype.is_floating_point:
+        raise BackendUnavailableError(
+            f"a key/value cache cannot be of {cache_dtype}; use a float dtype"
+        )
     if name == "sdpa":
         return "as chosen"
     obstacles = flashinfer_obstacles(device, dtype, head_dim)
-    if fa3 and not obstacles and torch.cuda.get_device_capability(device)[0] != 9:
-        obstacles.append("the FA3 kernel needs a Hopper GPU (compute capability 9)")
+    if cache_dtype not in (dtype, torch.float8_e4m3fn):
+        obstacles.append(f"FlashInfer caches {dtype} or float8_e4m3fn here, not {cache_dtype}")
+    if not obstacles and kernel != "auto" and kernel not in usable_kernels(cache_dtype, device):
+        obstacles.append(
+            f"the kernel {kernel} does not run here "
+            f"(of {', '.join(usable_kernels(cache_dtype, device))}): FA3 needs a Hopper GPU "
+            "(compute capability 9), and an eight-bit cache paged_fa2"
+        )
     if name == "flashinfer" and obstacles:
         raise BackendUnavailableError(
             f"{'; '.join(obstacles)}; choose the gather-and-SDPA path (use_sdpa=True, "
@@ -142,25 +134,46 @@ def check_backend(
     return "; ".join(obstacles)
 
 
+def usable_kernels(cache_dtype: torch.dtype, device: torch.device) -> tuple[str, ...]:
+    """FlashInfer's kernels for this cache on this GPU."""
+    if cache_dtype.itemsize == 1:
+        return ("paged_fa2",)
+    hopper = torch.cuda.get_device_capability(device)[0] == 9
+    return tuple(kernel for kernel in KERNELS if hopper or not kernel.endswith("fa3"))
+
+
 def build_backend(
     name: str,
     *,
+    layout: PageLayout,
     num_heads: int,
     head_dim: int,
     dtype: torch.dtype,
+    cache_dtype: torch.dtype,
     device: torch.device,
-    fa3: bool = False,
+    kernel: str = "auto",
 ) -> AttentionBackend:
     """Build the back end ``name`` (``auto``, ``flashinfer`` or ``sdpa``), logging the reason.
 
-    Raises what ``check_backend`` raises.
+    ``kernel``: of FlashInfer; ``auto`` measures which is the fastest here. Raises what
+    ``check_backend`` raises.
     """
-    reason = check_backend(name, head_dim=head_dim, dtype=dtype, device=device, fa3=fa3)
+    reason = check_backend(
+        name,
+        head_dim=head_dim,
+        dtype=dtype,
+        cache_dtype=cache_dtype,
+        device=device,
+        kernel=kernel,
+    )
     if reason:
         logger.info("attention back end: sdpa (%s)", reason)
         return GatherSdpaBackend(device)
-    kernel = "fa3" if fa3 else "fa2"
-    logger.info("attention back end: flashinfer %s on %s, %s", kernel, device, dtype)
-    return FlashInferBackend(
-        num_heads=num_heads, head_dim=head_dim, dtype=dtype, device=device, kernel=kernel
-    )
+    from lingbot_map_ros.layers.attention_tuning import fastest
+    from lingbot_map_ros.layers.flashinfer_backend import FlashInferBackend, Kernel, Problem
+
+    problem = Problem(layout, num_heads, head_dim, dtype, cache_dtype, device)
+    candidates = usable_kernels(cache_dtype, device)
+    chosen = fastest(problem, candidates) if kernel == "auto" else Kernel(kernel)
+    logger.info("attention back end: flashinfer %s on %s, %s", chosen, device, cache_dtype)
+    return FlashInferBackend(problem, chosen)

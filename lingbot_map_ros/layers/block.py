@@ -48,5 +48,18 @@ class Block(nn.Module):
         self, x: Tensor, rope: RotaryTable | None = None, attend: Attend = full_attention
     ) -> Tensor:
         """Map ``x [B, N, dim]`` to the same shape; the residual stream stays float32."""
-        x = x + self.ls1(self.attn(self.norm1(x), rope, attend))
+        return self.after(x, attend(*self.before(x, rope)))
+
+    def before(self, x: Tensor, rope: RotaryTable | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Everything before the attention: its queries, keys and values."""
+        return self.attn.project(self.norm1(x), rope)
+
+    def after(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Everything behind the attention."""
+        x = x + self.ls1(self.attn.merge_heads(attended))
         return x + self.ls2(self.mlp(self.norm2(x)))
+
+    def compile_halves(self) -> None:
+        """Compile what lies before and behind the attention; blocks of a kind share the code."""
+        for half in {"before", "after"} - self.__dict__.keys():
+            setattr(self, half, torch.compile(getattr(self, half), dynamic=False))

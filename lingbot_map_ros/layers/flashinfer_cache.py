@@ -9,13 +9,24 @@ either stays (eviction of the oldest window page) or is rolled back; page policy
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
 from lingbot_map_ros.errors import CacheError, ConfigurationError
 from lingbot_map_ros.layers.attention_backends import build_backend
+from lingbot_map_ros.layers.page_packing import PageMove, pack
+from lingbot_map_ros.layers.page_pool import PagePool
 from lingbot_map_ros.layers.page_table import PageLayout, PageTable
+
+
+class CacheSnapshot:
+    """Tables of all blocks and the deferral flag at one time, and the page moves made since."""
+
+    def __init__(self, tables: list[PageTable], deferred: bool) -> None:
+        self.tables, self.deferred = tables, deferred
+        self.moves: tuple[PageMove, ...] = ()
 
 
 class FlashInferKVCacheManager:
@@ -43,6 +54,10 @@ class FlashInferKVCacheManager:
         ``auto``, ``flashinfer`` or ``sdpa``.
     pending_frames
         Frames that may stand beyond the window while their eviction is deferred.
+    kernel
+        Of FlashInfer (see ``KERNELS``), or ``auto`` to measure; as ``fa3`` says by default.
+    query_dtype
+        Of the queries; ``dtype`` by default. Another one only with an eight-bit pool.
 
     Raises
     ------
@@ -73,6 +88,8 @@ class FlashInferKVCacheManager:
         *,
         backend: str = "auto",
         pending_frames: int = 16,
+        kernel: str = "",
+        query_dtype: torch.dtype | None = None,
     ) -> None:
         self.layout = PageLayout(
             tokens_per_frame=tokens_per_frame,
@@ -89,26 +106,29 @@ class FlashInferKVCacheManager:
         self.head_dim = head_dim
         self.dtype = torch.float32 if force_fp32 else dtype
         self.device = torch.device(device)
+        # Eight bits hold keys and values; queries stay as exact as they come.
+        self.query_dtype = query_dtype or (self.dtype if self.dtype.itemsize > 1 else torch.float32)
         self.backend = build_backend(
             "sdpa" if force_fp32 else "flashinfer" if fa3 and backend == "auto" else backend,
+            layout=self.layout,
             num_heads=num_heads,
             head_dim=head_dim,
-            dtype=self.dtype,
+            dtype=self.query_dtype,
+            cache_dtype=self.dtype,
             device=self.device,
-            fa3=fa3,
+            kernel=kernel or ("paged_fa3" if fa3 else "paged_fa2"),
         )
-        # K and V lie apart so that a full window can be read as one dense tensor. Zeros, because a
-        # kernel may load the masked rows of the last page and 0 * NaN is NaN.
-        self.pool = torch.zeros(
-            (num_blocks, 2, self.layout.num_pages, self.layout.page_size, num_heads, head_dim),
-            dtype=self.dtype,
-            device=self.device,
-        )
+        self._pool = PagePool(self.layout, num_blocks, num_heads, head_dim, self.dtype, self.device)
         self._defer_eviction = False
         self._tables = [PageTable.empty(self.layout)] * num_blocks
         self._planned: tuple[PageTable, int] | None = None
         self._step: tuple[PageTable, object, PageTable] | None = None
-        self._rows: tuple[PageTable, Tensor] | None = None
+        self._snapshots: WeakSet[CacheSnapshot] = WeakSet()
+
+    @property
+    def pool(self) -> Tensor:
+        """All pages, ``[blocks, 2, pages, page_size, heads, head_dim]``."""
+        return self._pool.data
 
     @property
     def num_frames(self) -> int:
@@ -118,7 +138,7 @@ class FlashInferKVCacheManager:
     @property
     def nbytes(self) -> int:
         """Bytes of the pools."""
-        return self.pool.numel() * self.pool.element_size()
+        return self.pool.nbytes
 
     def page_table(self, block_idx: int = 0) -> PageTable:
         """Page table of a block, an immutable value."""
@@ -154,10 +174,8 @@ class FlashInferKVCacheManager:
                     f"{list(tensor.shape)}; another image size needs a new cache"
                 )
         grown = self._advance(table, "append", PageTable.append)
-        rows = self._frame_rows(grown)
-        pool = self._bits(self.pool[block_idx].flatten(1, 2))
-        pool[0].index_copy_(0, rows, self._bits(k.to(self.device, self.dtype)))
-        pool[1].index_copy_(0, rows, self._bits(v.to(self.device, self.dtype)))
+        self._pool.prepare(grown, slice(block_idx, block_idx + 1))
+        self._pool.write(block_idx, k, v)
         self._tables[block_idx] = grown
 
     def evict_frames(
@@ -214,6 +232,39 @@ class FlashInferKVCacheManager:
         self._tables[block_idx] = self._advance(table, "rollback", PageTable.rollback)
 
     @torch.no_grad()
+    def begin_frame(self) -> None:
+        """Append the next frame to all blocks at once, evict unless deferred, and plan.
+
+        For a frame's tokens as queries. Afterwards ``write`` and ``attend`` of each block work on
+        the device alone. Raises ``CacheError`` for blocks that are out of step and
+        ``CacheFullError`` when a pool has no room.
+        """
+        table = self._tables[0]
+        if any(other is not table and other != table for other in self._tables):
+            raise CacheError(
+                "the blocks are out of step: bring every block to the same frames, or reset()"
+            )
+        packed, moves = pack(table, deferred=self._defer_eviction)
+        grown = packed.append()
+        if not self._defer_eviction:
+            grown = grown.evict()
+        for snapshot in self._snapshots:
+            snapshot.moves += moves
+        self._pool.move(moves)
+        self._tables = [packed] * self.num_blocks
+        self._pool.prepare(grown, slice(None))
+        self._plan(grown, self.layout.tokens_per_frame)
+        self._tables = [grown] * self.num_blocks
+
+    def write(self, block_idx: int, k: Tensor, v: Tensor) -> None:
+        """Store the begun frame's ``k`` and ``v``, each ``[tokens_per_frame, heads, head_dim]``."""
+        self._pool.write(block_idx, k, v)
+
+    def attend(self, block_idx: int, q: Tensor) -> Tensor:
+        """Attend with ``q [n, heads, head_dim]`` as planned last; same shape, the queries' dtype."""
+        return self.backend.run(q.to(self.query_dtype), self.pool[block_idx])
+
+    @torch.no_grad()
     def compute_attention(self, block_idx: int, q: Tensor) -> Tensor:
         """Attend with ``q [n, heads, head_dim]`` to everything visible; same shape and dtype.
 
@@ -226,14 +277,8 @@ class FlashInferKVCacheManager:
             )
         if not table.num_frames:
             return torch.zeros_like(q)
-        if self._planned != (table, q.shape[0]):
-            self._planned = None
-            self.backend.plan(table, q.shape[0])
-            self._planned = (table, q.shape[0])
-        # Eight bits hold keys and values; queries stay as exact as they come.
-        dtype = q.dtype if self.dtype.itemsize == 1 else self.dtype
-        out = self.backend.run(q.to(self.device, dtype), self.pool[block_idx])
-        return out.to(q.device, q.dtype)
+        self._plan(table, q.shape[0])
+        return self.attend(block_idx, q.to(self.device)).to(q.device, q.dtype)
 
     def reset(self) -> None:
         """Forget all frames and switch deferral off."""
@@ -243,21 +288,28 @@ class FlashInferKVCacheManager:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Restore every block's frames and the deferral flag if the body raises."""
-        tables, defer = self.snapshot()
+        state = self.snapshot()
         try:
             yield
         except BaseException:
-            self.restore((tables, defer))
+            self.restore(state)
             raise
 
-    def snapshot(self) -> tuple[list[PageTable], bool]:
+    def snapshot(self) -> CacheSnapshot:
         """State that ``restore`` brings back, as long as no evicted page was written since."""
-        return list(self._tables), self._defer_eviction
+        snapshot = CacheSnapshot(list(self._tables), self._defer_eviction)
+        self._snapshots.add(snapshot)
+        return snapshot
 
-    def restore(self, state: tuple[list[PageTable], bool]) -> None:
-        """Return to a snapshot."""
-        tables, self._defer_eviction = state
-        self._tables = list(tables)
+    @torch.no_grad()
+    def restore(self, state: CacheSnapshot) -> None:
+        """Return to a snapshot, page by page."""
+        self._pool.move_back(state.moves)
+        undone = len(state.moves)
+        for other in self._snapshots:
+            other.moves = other.moves[: max(len(other.moves) - undone, 0)]
+        self._tables, self._defer_eviction = list(state.tables), state.deferred
+        self._step = None
 
     @contextmanager
     def deferring(self) -> Iterator[None]:
@@ -276,15 +328,11 @@ class FlashInferKVCacheManager:
             self._step = (table, operation, apply(table))
         return self._step[2]
 
-    @staticmethod
-    def _bits(tensor: Tensor) -> Tensor:
-        """View that indexed copies can handle: PyTorch has none for 8-bit floats."""
-        return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 else tensor
-
-    def _frame_rows(self, table: PageTable) -> Tensor:
-        if self._rows is None or self._rows[0] is not table:
-            self._rows = (table, torch.from_numpy(table.frame_rows()).to(self.device))
-        return self._rows[1]
+    def _plan(self, table: PageTable, num_queries: int) -> None:
+        if self._planned != (table, num_queries):
+            self._planned = None
+            self.backend.plan(table, num_queries)
+            self._planned = (table, num_queries)
 
     def _check_block(self, block_idx: int) -> int:
         if not 0 <= block_idx < self.num_blocks:

@@ -8,8 +8,13 @@ remembering the old value, and all blocks that did the same operations share one
 Two pools share one numbering. Patch pages come first, one a frame, and are recycled when the frame
 leaves the window. Special pages lie behind them: the special tokens of all kept frames, packed
 without gaps in the order of arrival and never evicted.
+
+Patch pages are taken from the last one downwards. All visible rows are then one run that ends with
+the newest special token, and the pool can be read as a dense tensor, as long as the pages in use
+have no hole (``page_packing``).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -70,6 +75,11 @@ class PageLayout:
         return self.patch_pages + self.special_pages
 
 
+def _in_order(pages: Iterable[int]) -> tuple[int, ...]:
+    """Free pages in the order of use, which is the same whatever was undone in between."""
+    return tuple(sorted(pages, reverse=True))
+
+
 @dataclass(frozen=True)
 class PageTable:
     """State of one block's cache: page numbers by region, oldest first.
@@ -91,7 +101,7 @@ class PageTable:
     @classmethod
     def empty(cls, layout: PageLayout) -> "PageTable":
         """Table without frames."""
-        return cls(layout, free=tuple(range(layout.patch_pages)))
+        return cls(layout, free=_in_order(range(layout.patch_pages)))
 
     def append(self) -> "PageTable":
         """Give the next frame a page: of the scale region until that is full, then of the window.
@@ -126,7 +136,7 @@ class PageTable:
             return self
         return replace(
             self,
-            free=self.free + self.window[:surplus],
+            free=_in_order(self.free + self.window[:surplus]),
             window=self.window[surplus:],
             revocable=0,
         )
@@ -161,12 +171,22 @@ class PageTable:
             page, scale = scale[-1], scale[:-1]
         return replace(
             self,
-            free=(page, *self.free),
+            free=_in_order((page, *self.free)),
             scale=scale,
             window=window,
             num_frames=self.num_frames - 1,
             revocable=self.revocable - 1,
         )
+
+    @property
+    def run(self) -> tuple[int, int] | None:
+        """First row, and the one behind the last, if all visible rows are one run; else None."""
+        pages = len(self.scale) + len(self.window)
+        first = self.layout.patch_pages - pages
+        if min(self.scale + self.window, default=first) < first:
+            return None
+        size = self.layout.page_size
+        return first * size, self.layout.patch_pages * size + self.special_count
 
     @property
     def special_count(self) -> int:

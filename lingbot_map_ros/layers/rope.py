@@ -55,6 +55,13 @@ def rope_3d(positions: Tensor, split: tuple[int, int, int], theta: float = 10000
     return _table(angles, interleaved=True)
 
 
+def set_time(table: RotaryTable, features: int, time: int, theta: float = 10000.0) -> None:
+    """Rewrite the time part, ``features`` wide, of a ``rope_3d`` table of one frame in place."""
+    now = rope_3d(torch.tensor([[time, 0, 0]]), (features, 0, 0), theta)
+    for buffer, value in ((table.cos, now.cos), (table.sin, now.sin)):
+        buffer[..., :features] = value.to(buffer.device, non_blocking=True)
+
+
 def _table(angles: Tensor, *, interleaved: bool) -> RotaryTable:
     angles = angles.unsqueeze(-3)
     return RotaryTable(angles.cos().float(), angles.sin().float(), interleaved)

@@ -21,6 +21,7 @@ from lingbot_map_ros.heads.camera_cache import CameraCache
 from lingbot_map_ros.heads.camera_head import CameraHead
 from lingbot_map_ros.heads.dpt_head import DPTHead
 from lingbot_map_ros.models.config import GCTConfig
+from lingbot_map_ros.models.frame_runner import FrameRunner
 from lingbot_map_ros.models.prediction import Prediction
 
 
@@ -47,8 +48,11 @@ class StreamCore(nn.Module):
         Frames that may wait for commit or rollback at a time.
     cache_dtype
         Of the cached keys and values; the compute dtype by default.
-    fa3
-        FlashInfer's Hopper kernel instead of FA2.
+    kernel
+        FlashInfer's attention kernel (see ``KERNELS``); ``auto`` measures which is the fastest.
+    compile
+        Compile what lies between the attention calls, on a GPU that Triton serves. The first frames
+        take up to a minute then; later starts find the result in PyTorch's cache.
     """
 
     def __init__(
@@ -58,7 +62,8 @@ class StreamCore(nn.Module):
         attention_backend: str = "auto",
         pending_limit: int = 16,
         cache_dtype: torch.dtype | None = None,
-        fa3: bool = False,
+        kernel: str = "auto",
+        compile: bool = True,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -85,7 +90,7 @@ class StreamCore(nn.Module):
             sliding_window=config.sliding_window,
             max_total_frames=self.capacity + 1,  # A frame that will be skipped stands there too.
             pending_frames=pending_limit,
-            fa3=fa3,
+            kernel=kernel,
             cache_dtype=cache_dtype,
         )
         self.camera_head = CameraHead(
@@ -106,16 +111,22 @@ class StreamCore(nn.Module):
         )
         self._pending = 0
         self._scale_frames = 0
+        self._compile = compile
+        self._fast: FrameRunner | None = None
         self.eval()
         self.place(torch.device(device), dtype)
 
     def place(self, device: torch.device, dtype: torch.dtype) -> Self:
-        """Move to ``device`` with the trunk's matrix products in ``dtype``; heads stay float32.
+        """Move to ``device`` with matrix products in ``dtype``; the camera head stays float32.
 
-        Drops all caches. Raises ``BackendUnavailableError`` when the back end cannot run there.
+        So does the depth head but on a GPU. Drops all caches. Raises ``BackendUnavailableError``
+        when the back end cannot run there.
         """
         self.aggregator.place(device, dtype)
-        self.camera_head.cache = None
+        self.camera_head.cache = self._fast = None
+        if device.type == "cuda":
+            self.depth_head.cast_(dtype)
+            self.depth_head.to(device, memory_format=torch.channels_last)
         if device.type != "meta":
             self.to(device)
         self._pending = self._scale_frames = 0
@@ -203,22 +214,26 @@ class StreamCore(nn.Module):
         """
         self._check_step(images, mode)
         with self.transaction():
-            if not self.num_frames:
-                self._scale_frames = num_scale_frames or images.shape[0]
             height, width = images.shape[-2:]
             camera = self.allocate(height, width)
-            outputs = self.aggregator(images[None], mode=mode, num_scale_frames=self._scale_frames)
-            tokens = outputs[-1][:, :, 0]
-            if camera_block is not None and not camera.length:
-                poses = self.camera_head.without_cache(tokens, camera_block)[:, 0]
+            if self.num_frames:
+                with self.aggregator.next_frame(images, mode, self._scale_frames):
+                    camera.begin(1)
+                    poses, *maps = self._runner().frame(height, width, depth=depth)
+                    camera.advance(1, keep=mode != "skip")
             else:
-                poses = self.camera_head(tokens, keep=mode != "skip")[:, 0]
-            maps = self.depth_head(outputs, height, width) if depth else None
+                self._scale_frames = num_scale_frames or images.shape[0]
+                poses, *maps = self._runner().scale_frames(
+                    images.to(self.device),
+                    depth=depth,
+                    num_scale_frames=self._scale_frames,
+                    camera_block=camera_block,
+                )
             self._pending += mode == "pending"
         return Prediction(
             pose_enc=poses[-1],
-            depth=None if maps is None else maps.depth,
-            confidence=None if maps is None else maps.confidence,
+            depth=maps[0] if depth else None,
+            confidence=maps[1] if depth else None,
             pose_enc_list=tuple(poses),
         )
 
@@ -266,6 +281,13 @@ class StreamCore(nn.Module):
                 self.camera_head.cache.restore(state[1])
             self._pending, self._scale_frames = state[2:]
             raise
+
+    def _runner(self) -> FrameRunner:
+        if self._fast is None:
+            self._fast = FrameRunner(
+                self.aggregator, self.camera_head, self.depth_head, compile=self._compile
+            )
+        return self._fast
 
     def _check_step(self, images: Tensor, mode: FrameMode) -> None:
         if mode not in ("keyframe", "skip", "pending"):

@@ -22,7 +22,7 @@ from torch import nn
 from lingbot_map_ros.aggregator.base import NUM_REGISTERS
 from lingbot_map_ros.errors import MemoryPlanError
 from lingbot_map_ros.heads.dpt_head import FRAMES_PER_GROUP
-from lingbot_map_ros.layers.attention_backends import WORKSPACE_BYTES
+from lingbot_map_ros.layers.flashinfer_backend import WORKSPACE_BYTES
 from lingbot_map_ros.layers.page_table import PageLayout
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream

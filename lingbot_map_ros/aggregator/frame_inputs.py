@@ -1,0 +1,33 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""What differs from one streamed frame to the next, in fixed buffers that a CUDA graph can read."""
+
+import torch
+from torch import Tensor
+
+from lingbot_map_ros.aggregator.base import AggregatorBase
+from lingbot_map_ros.layers.rope import set_time, split_3d
+
+
+class FrameInputs:
+    """Inputs of one frame of ``height x width`` after the scale frames."""
+
+    def __init__(self, aggregator: AggregatorBase, height: int, width: int) -> None:
+        token = aggregator.camera_token
+        device = token.device
+        self.size = (height, width)
+        self.grid = aggregator.patch_embed.grid(height, width)
+        self.image = torch.zeros((1, 3, height, width), device=device)
+        self.special = torch.zeros((1, aggregator.num_special, aggregator.embed_dim), device=device)
+        self.frame_rope = aggregator.frame_rope(self.grid, device)
+        self.global_rope = aggregator.global_rope(self.grid, torch.zeros(1), device)
+        self._time_features = 0
+        if self.global_rope is not None and aggregator.enable_3d_rope:
+            self._time_features = split_3d(aggregator.head_dim)[0]
+
+    def load(self, image: Tensor, special: Tensor, time: int) -> None:
+        """Take the next frame: ``image [1, 3, H, W]``, its special tokens, its temporal position."""
+        self.image.copy_(image, non_blocking=True)
+        self.special.copy_(special)
+        if self.global_rope is not None and self._time_features:
+            set_time(self.global_rope, self._time_features, time)

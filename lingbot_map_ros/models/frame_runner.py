@@ -1,0 +1,88 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""The forward pass of a call, made fast where the device allows: compiled parts, CUDA graphs."""
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from lingbot_map_ros.aggregator.stream import AggregatorStream
+from lingbot_map_ros.heads.camera_head import CameraHead
+from lingbot_map_ros.heads.dpt_head import DPTHead
+from lingbot_map_ros.layers.block import Block
+from lingbot_map_ros.models.frame_graph import FrameGraphs
+
+
+class FrameRunner:
+    """Runs the network for a call that the caches have begun.
+
+    All methods return the poses ``[iterations, S, 9]`` and, if ``depth``, depth and confidence
+    ``[S, H, W]``.
+    """
+
+    def __init__(
+        self,
+        aggregator: AggregatorStream,
+        camera_head: CameraHead,
+        depth_head: DPTHead,
+        *,
+        compile: bool,
+    ) -> None:
+        self._aggregator, self._camera, self._depth = aggregator, camera_head, depth_head
+        self._device = aggregator.device
+        self._graphs = FrameGraphs()
+        self._cache: object = None
+        self._compiled = (
+            compile
+            and self._device.type == "cuda"
+            and importlib.util.find_spec("triton") is not None
+            and hasattr(torch.compiler, "set_stance")
+        )
+        if self._compiled:
+            for part in (aggregator, camera_head):
+                for module in part.modules():
+                    if isinstance(module, Block):
+                        module.compile_halves()
+
+    def frame(self, height: int, width: int, *, depth: bool) -> tuple[Tensor, ...]:
+        """Run the one frame that aggregator and camera cache have begun."""
+
+        def run() -> tuple[Tensor, ...]:
+            outputs = self._aggregator.run_frame()
+            poses = self._camera(outputs[-1][:, :, 0])[:, 0]
+            return (poses, *self._depth(outputs, height, width)) if depth else (poses,)
+
+        cache = self._aggregator.kv_cache
+        moving = self._camera.enable_3d_rope  # Its rotary table is new in every frame.
+        if cache is None or not cache.backend.capturable or moving:
+            return run()
+        if self._cache is not cache:
+            # Graphs hold the addresses of the caches that they were recorded with.
+            self._graphs, self._cache = FrameGraphs(), cache
+        return self._graphs.run((height, width, depth), run)
+
+    def scale_frames(
+        self, images: Tensor, *, depth: bool, num_scale_frames: int, camera_block: int | None
+    ) -> tuple[Tensor, ...]:
+        """Run the first call of a stream, ``images [S, 3, H, W]``."""
+        height, width = images.shape[-2:]
+        with self._eager():
+            outputs = self._aggregator(images[None], num_scale_frames=num_scale_frames)
+            tokens = outputs[-1][:, :, 0]
+            if camera_block is None:
+                poses = self._camera.encode(tokens)[:, 0]
+            else:
+                poses = self._camera.without_cache(tokens, camera_block)[:, 0]
+            return (poses, *self._depth(outputs, height, width)) if depth else (poses,)
+
+    @contextmanager
+    def _eager(self) -> Iterator[None]:
+        """Run without compiling: for shapes that come once a window it would not pay."""
+        if not self._compiled:
+            yield
+            return
+        with torch.compiler.set_stance("force_eager"):
+            yield
