@@ -26,7 +26,7 @@ class FrameInputs:
             self._time_features = split_3d(aggregator.head_dim)[0]
 
     def load(self, image: Tensor, special: Tensor, time: int) -> None:
-        """Take the next frame: ``image [1, 3, H, W]``, its special tokens, its temporal position."""
+        """Take the next frame: ``image [1, 3, H, W]``, special tokens, temporal position."""
         self.image.copy_(image, non_blocking=True)
         self.special.copy_(special)
         if self.global_rope is not None and self._time_features:

@@ -85,7 +85,7 @@ class _Output(nn.Sequential):
         *layers, last = self
         for layer in layers:
             x = layer(x)
-        out: Tensor = last(x.to(last.weight.dtype))
+        out: Tensor = last(x.to(next(last.parameters()).dtype))
         return out
 
 
@@ -131,14 +131,15 @@ class DPTHead(nn.Module):
         )
         self.scratch = _Scratch(channels, features)
 
-    def cast_(self, dtype: torch.dtype) -> None:
-        """Compute in ``dtype`` from now on, but for the last, cheap layer.
+    def place_on_gpu_(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move to a GPU and compute in ``dtype``, channels last, but for the last, cheap layer.
 
         Its output is the logarithm of the depth, where rounding would be a relative error.
         """
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
-                module.to(dtype=dtype)
+                module.to(device, dtype)
+                module.weight.data = module.weight.contiguous(memory_format=torch.channels_last)
         self.scratch.output_conv2[-1].float()
 
     def forward(self, outputs: Sequence[Tensor], height: int, width: int) -> DepthMaps:

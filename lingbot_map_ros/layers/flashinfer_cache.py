@@ -261,7 +261,7 @@ class FlashInferKVCacheManager:
         self._pool.write(block_idx, k, v)
 
     def attend(self, block_idx: int, q: Tensor) -> Tensor:
-        """Attend with ``q [n, heads, head_dim]`` as planned last; same shape, the queries' dtype."""
+        """Attend with ``q [n, heads, head_dim]`` as planned last; returns the same shape."""
         return self.backend.run(q.to(self.query_dtype), self.pool[block_idx])
 
     @torch.no_grad()

@@ -5,7 +5,7 @@
 A frame's page follows from its number alone: scale frames, then a ring as long as the window, then
 the frames beyond it. What is visible is then one run of rows, in an order that does not depend on
 what was undone in between. The newcomer of a full window cannot overwrite the frame that leaves,
-since the step may still be undone: that one moves to the spare page first, which changes no meaning.
+since the step may still be undone: that one moves to the spare page first.
 """
 
 from dataclasses import replace

@@ -4,6 +4,7 @@
 
 import logging
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ class FrameGraphs:
     def __init__(self) -> None:
         self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Outputs]] = {}
         self._seen: set[Hashable] = set()
-        self._memory: tuple[int, int] | None = None
+        self._memory: Any = None
         self._enabled = True
 
     def run(self, key: Hashable, function: Callable[[], Outputs]) -> Outputs:

@@ -125,8 +125,7 @@ class StreamCore(nn.Module):
         self.aggregator.place(device, dtype)
         self.camera_head.cache = self._fast = None
         if device.type == "cuda":
-            self.depth_head.cast_(dtype)
-            self.depth_head.to(device, memory_format=torch.channels_last)
+            self.depth_head.place_on_gpu_(device, dtype)
         if device.type != "meta":
             self.to(device)
         self._pending = self._scale_frames = 0

@@ -118,6 +118,7 @@ def plan_memory(
         cache_dtype=cache_dtype,
         pending_limit=model.pending_limit,
         flashinfer=not obstacles and parameters.attention_backend != "sdpa",
+        gpu=device.type == "cuda",
         map_bytes=VoxelMap.planned_bytes(parameters.map_max_points) if device.type == "cpu" else 0,
     )
     available = available_memory(device, parameters.memory_limit_gb)

@@ -51,6 +51,7 @@ class MemoryPlan:
     camera_cache: int
     workspace: int
     activations: int
+    graphs: int
     map: int
     """0 where the map lies in another memory than the network."""
 
@@ -80,6 +81,9 @@ class MemorySettings:
     pending_limit: int = 16
     """Of the model."""
     flashinfer: bool = False
+    gpu: bool = False
+    """Whether the network runs on a GPU: its depth head is in `dtype` then, and frames are recorded
+    as CUDA graphs, which keep memory of their own where FlashInfer serves the cache."""
     map_bytes: int = 0
     """Of the map, where it shares the network's memory."""
 
@@ -100,7 +104,10 @@ class MemorySettings:
         )
         rows = layout.num_pages * layout.page_size
         visible = layout.patch_pages * patches + frames * SPECIAL
-        gathered = 2 * visible * config.embed_dim * max(cache_item, self.dtype.itemsize)
+        # Without FlashInfer keys are read in place, but for those of another dtype.
+        converted = 2 * visible * config.embed_dim * self.dtype.itemsize
+        if cache_item == self.dtype.itemsize:
+            converted = 0
         return MemoryPlan(
             # Settings that do not change the weights must not cost another count.
             weights=_weight_bytes(
@@ -108,27 +115,32 @@ class MemorySettings:
                     config, image_size=0, num_scale_frames=1, sliding_window=1, max_keyframes=2
                 ),
                 self.dtype,
+                self.gpu,
             ),
             kv_cache=2 * config.depth * rows * config.embed_dim * cache_item,
             camera_cache=2
             * (config.camera_iterations * config.camera_trunk_depth)
             * (frames * 2 * config.embed_dim * FLOAT),
-            workspace=WORKSPACE_BYTES if self.flashinfer else gathered,
-            activations=self._activations(height, width, patches),
+            workspace=WORKSPACE_BYTES if self.flashinfer else converted,
+            activations=self._activations(height, width, patches, config.num_scale_frames),
+            graphs=self._activations(height, width, patches, 1)
+            if self.gpu and self.flashinfer
+            else 0,
             map=self.map_bytes,
         )
 
-    def _activations(self, height: int, width: int, patches: int) -> int:
+    def _activations(self, height: int, width: int, patches: int, frames: int) -> int:
+        """At the peak of a call with so many frames."""
         config = self.config
-        tokens = config.num_scale_frames * (patches + SPECIAL)
+        tokens = frames * (patches + SPECIAL)
         aggregator = tokens * config.embed_dim * BLOCK_BYTES[self.dtype.itemsize]
         outputs = len(config.selected_layers) * tokens * 2 * config.embed_dim * FLOAT
-        group = min(config.num_scale_frames, FRAMES_PER_GROUP)
-        half = config.depth_features // 2 * FLOAT  # channels of the maps at full resolution
-        skips = 2 * half * SKIP_SHARE
-        convolving = group * (skips + 2 * (half + DEPTH_CONV_CHANNELS * FLOAT))
-        positioning = group * (skips + 2 * half) + half
-        return max(aggregator, outputs + int(height * width * max(convolving, positioning)))
+        item = self.dtype.itemsize if self.gpu else FLOAT
+        # The largest maps: half the features at full resolution, and two of the last convolution.
+        half = config.depth_features // 2
+        channels = half * (1 + 2 * SKIP_SHARE) + 2 * DEPTH_CONV_CHANNELS
+        group = min(frames, FRAMES_PER_GROUP)
+        return max(aggregator, outputs + int(group * height * width * channels * item))
 
 
 def check_memory(settings: MemorySettings, available: int) -> MemoryPlan:
@@ -224,15 +236,19 @@ def _alternatives(settings: MemorySettings, budget: int) -> Iterator[tuple[str, 
 
 
 @lru_cache(maxsize=8)
-def _weight_bytes(config: GCTConfig, dtype: torch.dtype) -> int:
-    """Bytes of the weights; the trunk's matrix products are in the compute dtype."""
+def _weight_bytes(config: GCTConfig, dtype: torch.dtype, gpu: bool) -> int:
+    """Bytes of the weights; the matrices are in the compute dtype, but for the camera head's."""
     with torch.device("meta"):
         model = GCTStream(config, attention_backend="sdpa", device="meta")
     total = sum(p.numel() for p in model.parameters()) * FLOAT
+    head = model.depth_head
+    last = head.scratch.output_conv2[-1]
+    parts = [model.aggregator, head] if gpu else [model.aggregator]
     matrices = sum(
         p.numel()
-        for module in model.aggregator.modules()
-        if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d)
+        for part in parts
+        for module in part.modules()
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d) and module is not last
         for p in module.parameters(recurse=False)
     )
     return total - matrices * (FLOAT - dtype.itemsize)
