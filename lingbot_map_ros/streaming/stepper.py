@@ -56,7 +56,7 @@ class Stepper:
         self.emptied = False
         self._epoch = epoch
         if state.track.guard.is_blank(frame.contrast):
-            return self._withhold(state, "the image is blank", showed=False)
+            return self._withhold(state, "the image is blank", showed=False), []
         if not state.open:
             return self._gather(state, frame)
         anchoring = state.rejected >= self._config.lost_after and not state.pending
@@ -72,9 +72,7 @@ class Stepper:
         except _WithheldError as reason:
             if anchoring:
                 return self._new_segment(state, frame, str(reason))
-            waits = state.pending and state.rejected + 1 >= self._config.lost_after
-            hint = "; re-anchoring waits for the decision of the pending frames" if waits else ""
-            return self._withhold(window, f"{reason}{hint}", showed=True)
+            return self._settle_lost(self._withhold(window, str(reason), showed=True)), []
 
     def _gather(self, state: StreamState, frame: Frame) -> tuple[StreamState, list[FrameResult]]:
         """Collect scale frames, and start a segment when there are enough."""
@@ -82,12 +80,15 @@ class Stepper:
         if len(state.gathered) < self._limits.scale_frames:
             return state, []
         observations = start(self._model, state.gathered)
-        if not all(observation.valid for observation in observations):
-            return self._withhold(
-                replace(state, gathered=()),
-                "the network gave no finite output for the scale frames",
-                showed=True,
-            )
+        good = tuple(observation.frame for observation in observations if observation.valid)
+        if len(good) < len(observations):
+            # Once more without the bad ones; and without the oldest good one if that was tried
+            # before, so that a frame which spoils the others does not stay for ever.
+            kept = good[1:] if state.regathered else good
+            dropped = len(observations) - len(kept)
+            reason = f"the network gave no finite output for {dropped} of the scale frames"
+            state = replace(state, gathered=kept, regathered=True)
+            return self._withhold(state, reason, showed=True, count=dropped), []
         guard = state.track.guard
         placement = (
             Placement.start(observations[0].pose)
@@ -97,6 +98,7 @@ class Stepper:
         state = replace(
             state,
             gathered=(),
+            regathered=False,
             open=True,
             stale=False,
             window=state.window + 1,
@@ -158,11 +160,8 @@ class Stepper:
         # A newcomer that fills the window is kept with all others at once, or may still wait.
         full = state.kept + count >= limits.max_keyframes + drops
         over = full or count > limits.pending
-        if over and not state.policy_applied:
-            logger.warning(
-                "more frames than pending_limit wait for a decision: pending_policy '%s' decides",
-                self._config.pending_policy,
-            )
+        if over:
+            self._warn_of_policy(state)
         state = replace(state, policy_applied=state.policy_applied + over)
         drop = over and drops
         state, result = self._hand_out(
@@ -238,11 +237,46 @@ class Stepper:
         return view
 
     def _withhold(
-        self, state: StreamState, reason: str, *, showed: bool
-    ) -> tuple[StreamState, list[FrameResult]]:
+        self, state: StreamState, reason: str, *, showed: bool, count: int = 1
+    ) -> StreamState:
         if not state.lost:
             logger.warning("frames are withheld: %s", reason)
-        return state.withhold(reason, showed=showed), []
+        return state.withhold(reason, showed=showed, count=count)
+
+    def _settle_lost(self, state: StreamState) -> StreamState:
+        """Let a lost stream wait for the user's decision, but not for ever.
+
+        Withheld frames count against ``pending_limit`` as if they waited too: the user has as many
+        frames' time as in a stream that is not lost. Then the policy decides about all.
+        """
+        waiting = len(state.pending)
+        if not waiting or state.rejected < self._config.lost_after:
+            return state
+        if waiting + state.rejected <= self._limits.pending:
+            hint = "re-anchoring waits for the decision of the pending frames"
+            return replace(state, reason=f"{state.reason}; {hint}")
+        self._warn_of_policy(state)
+        if self._config.pending_policy == "commit_oldest":
+            decided = state.decide(waiting, self._limits.overlap)
+            self._model.commit()
+        else:
+            decided = state
+            with self._model.transaction():
+                for _ in range(waiting):
+                    decided = decided.revoke()
+                    self._model.rollback()
+        return replace(
+            decided,
+            policy_applied=state.policy_applied + 1,
+            reason=f"{state.reason}; pending_policy '{self._config.pending_policy}' has decided",
+        )
+
+    def _warn_of_policy(self, state: StreamState) -> None:
+        if not state.policy_applied:
+            logger.warning(
+                "more frames than pending_limit wait for a decision: pending_policy '%s' decides",
+                self._config.pending_policy,
+            )
 
     def _wants_depth(self, state: StreamState, intent: Intent) -> bool:
         every = self._config.depth_every
