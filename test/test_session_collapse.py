@@ -261,7 +261,7 @@ def test_the_policy_ends_the_wait_of_a_lost_stream(caplog):
         assert run(session, range(34, 35)) == [] and session.pending == 0
         status = session.status()
         assert status.policy_applied == applied + 1
-        assert f"pending_policy '{policy}' has decided" in status.last_reason
+        assert f"pending_policy '{policy}' has decided about" in status.last_reason
         assert sorted(session.drain_decisions(), key=lambda d: d.index) == [
             Decision(28, kept),
             Decision(29, kept),

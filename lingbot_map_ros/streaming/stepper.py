@@ -14,6 +14,7 @@ from lingbot_map_ros.streaming.config import Limits, SessionConfig
 from lingbot_map_ros.streaming.guard import Guard, View
 from lingbot_map_ros.streaming.keyframes import Intent, KeyframeRule
 from lingbot_map_ros.streaming.observation import Frame, Observation, observe
+from lingbot_map_ros.streaming.pending_policy import PendingPolicy
 from lingbot_map_ros.streaming.results import FrameResult
 from lingbot_map_ros.streaming.state import Pending, StreamState, Track
 from lingbot_map_ros.streaming.windows import HandedOut, Placement, reopen, start
@@ -48,6 +49,7 @@ class Stepper:
         self._model = model
         self._config = config
         self._limits = limits
+        self._policy = PendingPolicy(model, config, limits)
 
     def advance(
         self, state: StreamState, rule: KeyframeRule, frame: Frame, epoch: int
@@ -72,7 +74,7 @@ class Stepper:
         except _WithheldError as reason:
             if anchoring:
                 return self._new_segment(state, frame, str(reason))
-            return self._settle_lost(self._withhold(window, str(reason), showed=True)), []
+            return self._policy.settle_lost(self._withhold(window, str(reason), showed=True)), []
 
     def _gather(self, state: StreamState, frame: Frame) -> tuple[StreamState, list[FrameResult]]:
         """Collect scale frames, and start a segment when there are enough."""
@@ -153,30 +155,18 @@ class Stepper:
         self, state: StreamState, observation: Observation, view: View
     ) -> tuple[StreamState, list[FrameResult]]:
         """Let the frame wait for the user, and apply the policy when too many wait."""
-        limits = self._limits
-        drops = self._config.pending_policy == "rollback_newest"
-        entry = Pending(observation, state.track)
-        count = len(state.pending) + 1
-        # A newcomer that fills the window is kept with all others at once, or may still wait.
-        full = state.kept + count >= limits.max_keyframes + drops
-        over = full or count > limits.pending
+        over = self._policy.over(state)
         if over:
-            self._warn_of_policy(state)
-        state = replace(state, policy_applied=state.policy_applied + over)
-        drop = over and drops
+            state = self._policy.applied(state)
+        drop = over and self._policy.drops
+        before = state.track
         state, result = self._hand_out(
             state, observation, view, keyframe=not drop, pending=not drop
         )
         if drop:
             self._model.rollback()
             return state, [result]
-        state = replace(state, pending=(*state.pending, entry))
-        if over:
-            # A full window can only be left with nothing pending.
-            keep_pending = 0 if full else limits.pending
-            state = state.decide(count - keep_pending, limits.overlap)
-            self._model.commit(keep_pending=keep_pending)
-        return state, [result]
+        return self._policy.take(state, Pending(observation, before), over=over), [result]
 
     def _reopen(self, state: StreamState) -> StreamState:
         """Open the next window from the last keyframes; raises AlignmentError if that fails."""
@@ -242,41 +232,6 @@ class Stepper:
         if not state.lost:
             logger.warning("frames are withheld: %s", reason)
         return state.withhold(reason, showed=showed, count=count)
-
-    def _settle_lost(self, state: StreamState) -> StreamState:
-        """Let a lost stream wait for the user's decision, but not for ever.
-
-        Withheld frames count against ``pending_limit`` as if they waited too: the user has as many
-        frames' time as in a stream that is not lost. Then the policy decides about all.
-        """
-        waiting = len(state.pending)
-        if not waiting or state.rejected < self._config.lost_after:
-            return state
-        if waiting + state.rejected <= self._limits.pending:
-            hint = "re-anchoring waits for the decision of the pending frames"
-            return replace(state, reason=f"{state.reason}; {hint}")
-        self._warn_of_policy(state)
-        if self._config.pending_policy == "commit_oldest":
-            decided = state.decide(waiting, self._limits.overlap)
-            self._model.commit()
-        else:
-            decided = state
-            with self._model.transaction():
-                for _ in range(waiting):
-                    decided = decided.revoke()
-                    self._model.rollback()
-        return replace(
-            decided,
-            policy_applied=state.policy_applied + 1,
-            reason=f"{state.reason}; pending_policy '{self._config.pending_policy}' has decided",
-        )
-
-    def _warn_of_policy(self, state: StreamState) -> None:
-        if not state.policy_applied:
-            logger.warning(
-                "more frames than pending_limit wait for a decision: pending_policy '%s' decides",
-                self._config.pending_policy,
-            )
 
     def _wants_depth(self, state: StreamState, intent: Intent) -> bool:
         every = self._config.depth_every
