@@ -60,7 +60,10 @@ def measure_ours(options: argparse.Namespace, record: Record) -> None:
     """Start-up, stream, parts, and the way from host to host."""
     config, where = configuration(options), device()
     images = make_images(options.frames + 1, options.size[1], options.size[0])
-    record.put("weights_gib", round(write_weights(config, options.weights, where), 3))
+    record.put(
+        "weights_gib",
+        round(write_weights(GCTConfig.preset(options.preset), options.weights, where), 3),
+    )
     chosen = {"kernel": options.kernel or None, "compile": options.compile}
     chosen = {name: value for name, value in chosen.items() if value is not None}
     with record.guard("start"):

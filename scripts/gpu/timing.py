@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -19,7 +20,7 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def summary(milliseconds: Sequence[float]) -> dict[str, float]:
+def summary(milliseconds: Sequence[float] | NDArray[np.float64]) -> dict[str, float]:
     """Median, 99th percentile, mean and largest value."""
     values = np.asarray(milliseconds)
     if not values.size:
