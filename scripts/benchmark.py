@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 from gpu.benchmark_runs import measure_exact, measure_ours, measure_reference
+from gpu.benchmark_tables import benchmark_tables
 from gpu.comparison import differences
 from gpu.records import Record, machine, run_child
 from gpu.reference import obstacle
-from gpu.tables import benchmark_tables
 
 MEASURES = {"ours": measure_ours, "reference": measure_reference, "exact": measure_exact}
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from gpu.endurance_runs import make_weights, run_capped, run_endless
+from gpu.endurance_tables import endurance_tables
 from gpu.records import Record, machine, run_child
-from gpu.tables import endurance_tables
 
 RUNS = {"weights": make_weights, "capped": run_capped, "endless": run_endless}
 PLAN_ERROR, TIME_GROWTH, MEMORY_GROWTH = 0.05, 1.03, 1.01

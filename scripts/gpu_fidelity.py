@@ -14,6 +14,7 @@ same yardstick::
 """
 
 import argparse
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from gpu.comparison import Outputs, differences, stream
 from gpu.inputs import make_images
 from gpu.records import Record, machine
 from gpu.reference import Reference, obstacle
+from gpu.tables import fidelity_table
 from torch import Tensor
 
 from lingbot_map_ros.models.config import GCTConfig
@@ -94,7 +96,11 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=64)
     parser.add_argument("--kernel", action="append", help="only this one; may be repeated")
     parser.add_argument("--output", type=Path, default=Path("fidelity.json"))
+    parser.add_argument("--markdown", type=Path, help="print the table of this report, and end")
     options = parser.parse_args()
+    if options.markdown:
+        print(fidelity_table(json.loads(options.markdown.read_text())))
+        return
 
     torch.backends.cudnn.allow_tf32 = False
     config = replace(GCTConfig.preset(options.preset), sliding_window=options.window)
@@ -123,13 +129,14 @@ def main() -> None:
         if device.type == "cuda":
             torch.cuda.empty_cache()
     if obstacle():
-        record.put("reference", obstacle())
-        return
-    with record.guard("reference"):
-        reference = Reference(state, config, options.frames, bf16_trunk=True).run(images)
-        record.put("reference", differences(reference, exact))
-        for name, run in runs.items():
-            record.put(f"{name} - reference", differences(run, reference))
+        record.put("reference_skipped", obstacle())
+    else:
+        with record.guard("reference"):
+            reference = Reference(state, config, options.frames, bf16_trunk=True).run(images)
+            record.put("reference", differences(reference, exact))
+            for name, run in runs.items():
+                record.put(f"{name} - reference", differences(run, reference))
+    print(fidelity_table(record))
 
 
 if __name__ == "__main__":
