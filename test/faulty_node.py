@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from lingbot_map_ros.mapping.mapper import Mapper
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.ros.node import main
 from lingbot_map_ros.ros.pipeline import Pipeline
@@ -32,6 +33,7 @@ def fail(*_):
 
 
 def slow(*_):
+    sys.stderr.write("slow step begins\n")
     time.sleep(6.0)
 
 
@@ -50,6 +52,7 @@ HOOKS = {
 step = GCTStream.step
 note, snapshot = Pipeline.fail, Pipeline.snapshot
 publish = Publishers.publish_depth
+add = Mapper.add
 
 
 def faulty_step(self, *args, **kwargs):
@@ -81,6 +84,15 @@ def faulty_snapshot(self):
     return snapshot(self)
 
 
+def faulty_add(self, result):
+    if order() == "fault in the map":
+        fail()
+    if order() == "slow map":
+        time.sleep(0.5)
+    add(self, result)
+
+
+Mapper.add = faulty_add
 Publishers.publish_depth = faulty_publish
 Pipeline.fail, Pipeline.snapshot = faulty_fail, faulty_snapshot
 GCTStream.step = faulty_step

@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """One running node a module (lossless, so that every image counts) and a client of it.
 
-A test module takes them with ``pytest_plugins = ["node_fixtures"]``.
+A test module takes them with ``pytest_plugins = ["node_fixtures"]``. It may set ``PARAMETERS``, and
+faults that happen on demand (`orders`) with ``FAULTY = True``.
 """
 
 import pytest
 from nav_msgs.msg import Odometry
-from node_harness import SCALE_FRAMES, Camera, Client, NodeProcess
+from node_harness import LOSSLESS, SCALE_FRAMES, Camera, Client, NodeProcess, Orders
+
+DEFAULTS = {"map_rate_hz": 5.0, "pending_limit": 4, "stall_timeout": 60.0}
 
 
 @pytest.fixture(scope="module")
@@ -23,25 +26,31 @@ def client():
 
 
 @pytest.fixture(scope="module")
-def node(client, directory):
+def orders(tmp_path_factory):
+    return Orders(tmp_path_factory.mktemp("orders") / "fault")
+
+
+@pytest.fixture(scope="module")
+def node(request, client, directory, orders):
+    parameters = getattr(request.module, "PARAMETERS", DEFAULTS)
+    faulty = getattr(request.module, "FAULTY", False)
     process = NodeProcess(
+        program=orders.program if faulty else "",
         output_directory=directory,
-        map_rate_hz=5.0,
-        pending_limit=4,
-        stall_timeout=60.0,
-        drop_policy="all",
-        image_qos="reliable",
+        **LOSSLESS,
+        **parameters,
     )
     yield process
     code, _ = process.stop()
     assert code == 0, process.log
-    assert "Traceback" not in process.log
+    assert faulty or "Traceback" not in process.log
 
 
 @pytest.fixture(scope="module")
 def camera(node, client):
     camera = Camera(client)
     camera.connect()
+    camera.gathering = SCALE_FRAMES - 1
     return camera
 
 

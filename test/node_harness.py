@@ -37,6 +37,8 @@ LATCHED = QoSProfile(
     durability=DurabilityPolicy.TRANSIENT_LOCAL,
 )
 RELIABLE = QoSProfile(depth=50)
+LOSSLESS = {"drop_policy": "all", "image_qos": "reliable"}
+"""Parameters with which every image counts."""
 
 
 def wait_until(condition: Callable[[], Any], timeout: float = 15.0, what: str = "") -> Any:
@@ -130,6 +132,29 @@ class NodeProcess:
 _MODULE = ("-m", "lingbot_map_ros.ros.node")
 
 
+class Orders:
+    """Tells a node that runs `program` which fault the next frames have (``faulty_node.py``)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.give("")
+
+    @property
+    def program(self) -> str:
+        """Text of the program: the node with faults by these orders."""
+        file = Path(__file__).with_name("faulty_node.py")
+        return (
+            f"import runpy, sys; sys.argv.insert(1, {str(self.path)!r}); "
+            f"runpy.run_path({str(file)!r}, run_name='__main__')"
+        )
+
+    def give(self, fault: str) -> None:
+        """Order a fault; an empty one ends it."""
+        aside = self.path.with_suffix(".new")
+        aside.write_text(fault)
+        aside.replace(self.path)
+
+
 class Client:
     """A ROS node of the test, spinning in a thread of its own."""
 
@@ -171,6 +196,12 @@ class Client:
         kind = Trigger if data is None else SetBool
         request = kind.Request() if data is None else kind.Request(data=data)
         return self.ask(kind, service, request, timeout)
+
+    def call_async(self, service: str) -> Any:
+        """Call a service without arguments; returns the future of its response."""
+        client = self.node.create_client(Trigger, self.name(f"~/{service}"))
+        assert client.wait_for_service(20), f"no service {service}"
+        return client.call_async(Trigger.Request())
 
     def ask(self, kind: Any, service: str, request: Any, timeout: float = 20.0) -> Any:
         """Call a service of any type and return its response."""
@@ -288,6 +319,7 @@ def feed(camera: Camera, results: list, count: int, timeout: float = 30.0) -> li
 
 __all__ = [
     "LATCHED",
+    "LOSSLESS",
     "RELIABLE",
     "REPOSITORY",
     "SCALE_FRAMES",
@@ -295,6 +327,7 @@ __all__ = [
     "Camera",
     "Client",
     "NodeProcess",
+    "Orders",
     "feed",
     "image_message",
     "qos_profile_sensor_data",

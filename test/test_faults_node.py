@@ -5,7 +5,6 @@
 import resource
 import signal
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +13,12 @@ from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from nav_msgs.msg import Odometry
 from node_harness import (
+    LOSSLESS,
     SCALE_FRAMES,
     Camera,
     Client,
     NodeProcess,
+    Orders,
     feed,
     image_message,
     stamp_of,
@@ -25,101 +26,39 @@ from node_harness import (
     wait_until,
 )
 
-PROGRAM = Path(__file__).with_name("faulty_node.py")
-
-
-class Orders:
-    """Tells the node which fault the next frames have."""
-
-    def __init__(self, path):
-        self.path = path
-        self.give("")
-
-    def give(self, fault):
-        aside = self.path.with_suffix(".new")
-        aside.write_text(fault)
-        aside.replace(self.path)
-
-
-def faulty_process(orders, *remaps, **parameters):
-    # runpy rather than the file itself: the harness starts programs by their text
-    program = (
-        f"import runpy, sys; sys.argv.insert(1, {str(orders.path)!r}); "
-        f"runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
-    )
-    return NodeProcess(
-        *remaps, program=program, drop_policy="all", image_qos="reliable", **parameters
-    )
-
-
-@pytest.fixture(scope="module")
-def client():
-    client = Client("fault_client")
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="module")
-def orders(tmp_path_factory):
-    return Orders(tmp_path_factory.mktemp("orders") / "fault")
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("maps")
-
-
-@pytest.fixture(scope="module")
-def node(orders, directory):
-    process = faulty_process(
-        orders,
-        stall_timeout=2.0,
-        no_input_timeout=4.0,
-        lost_after=3,
-        points_stride=1,
-        output_directory=directory,
-    )
-    yield process
-    code, _ = process.stop()
-    assert code == 0, process.log
-
-
-@pytest.fixture(scope="module")
-def camera(client, node):
-    camera = Camera(client)
-    camera.connect()
-    camera.gathering = SCALE_FRAMES - 1
-    return camera
-
-
-@pytest.fixture(scope="module")
-def results(client, camera):
-    return client.record(Odometry, "~/odometry")
+pytest_plugins = ["node_fixtures"]
+FAULTY = True
+PARAMETERS = {
+    "stall_timeout": 2.0,
+    "no_input_timeout": 4.0,
+    "lost_after": 3,
+    "points_stride": 1,
+}
 
 
 def poses(messages):
     return [str(msg.pose.pose) for msg in messages]
 
 
-def send_views(camera, results, numbers):
+def send_views(camera, odometry, numbers):
     """Send views; the odometry of them."""
     stamps = [camera.send(image_message(view(number))) for number in numbers]
     camera.gathering = 0
-    wait_until(lambda: results and stamp_of(results[-1]) == stamps[-1], 30, "the last result")
-    return [msg for msg in list(results) if stamp_of(msg) >= stamps[0]]
+    wait_until(lambda: odometry and stamp_of(odometry[-1]) == stamps[-1], 30, "the last result")
+    return [msg for msg in list(odometry) if stamp_of(msg) >= stamps[0]]
 
 
 @pytest.fixture(scope="module")
-def reference(camera, results):
+def reference(camera, odometry):
     """Poses of a fresh node's first ten images."""
-    return poses(send_views(camera, results, range(10)))
+    return poses(send_views(camera, odometry, range(10)))
 
 
-def assert_like_new(client, camera, results, reference):
+def assert_like_new(client, camera, odometry, reference):
     """After a reset the node answers, bit for bit, as when it was fresh."""
     assert client.call("reset").success
     camera.gathering = SCALE_FRAMES - 1
-    assert poses(send_views(camera, results, range(10))) == reference
+    assert poses(send_views(camera, odometry, range(10))) == reference
 
 
 FAULTS = {
@@ -132,7 +71,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_costs_its_frame_is_said_and_leaves_nothing(
-    client, camera, results, reference, orders, node, fault
+    client, camera, odometry, reference, orders, node, fault
 ):
     before = node.footprint()
     skipped = int(client.status().figures.get("skipped: error", 0))
@@ -144,27 +83,27 @@ def test_a_fault_costs_its_frame_is_said_and_leaves_nothing(
     failed = str(skipped + 4)
     wait_until(lambda: client.status().figures["skipped: error"] == failed, 10)
     orders.give("")
-    feed(camera, results, 2)
+    feed(camera, odometry, 2)
     assert client.wait_for_state("tracking").figures["last error"] == ""
     assert client.status().figures["skipped: error"] == failed
-    assert_like_new(client, camera, results, reference)
+    assert_like_new(client, camera, odometry, reference)
     assert node.running
     node.assert_grew_no_further_than(before)
 
 
 def test_a_fault_in_the_report_does_not_end_the_worker(
-    client, camera, results, reference, orders, node
+    client, camera, odometry, reference, orders, node
 ):
     orders.give("fault in the snapshot")
-    feed(camera, results, 3)
+    feed(camera, odometry, 3)
     assert "a report of the worker failed" in node.log
     orders.give("")
-    feed(camera, results, 1)
+    feed(camera, odometry, 1)
     client.wait_for_state("tracking")
-    assert_like_new(client, camera, results, reference)
+    assert_like_new(client, camera, odometry, reference)
 
 
-def test_when_every_frame_fails_the_state_is_an_error(client, camera, results, reference, orders):
+def test_when_every_frame_fails_the_state_is_an_error(client, camera, odometry, reference, orders):
     orders.give("fault in the camera head")
     end = time.monotonic() + 4.0
     while time.monotonic() < end:
@@ -174,39 +113,39 @@ def test_when_every_frame_fails_the_state_is_an_error(client, camera, results, r
     assert status.level == DiagnosticStatus.ERROR
     assert status.message.startswith("error: no result for") and "planned fault" in status.message
     orders.give("")
-    feed(camera, results, 1)
+    feed(camera, odometry, 1)
     assert client.wait_for_state("tracking").level == DiagnosticStatus.OK
-    assert_like_new(client, camera, results, reference)
+    assert_like_new(client, camera, odometry, reference)
 
 
 def test_output_that_is_no_pose_is_withheld_and_found_again(
-    client, camera, results, reference, orders
+    client, camera, odometry, reference, orders
 ):
     orders.give("no finite pose")
-    seen = len(results)
+    seen = len(odometry)
     for _ in range(2):
         camera.send()
     status = client.wait_for_state("lost: ")
     assert "not finite" in status.message and status.level == DiagnosticStatus.WARN
-    assert len(results) == seen
+    assert len(odometry) == seen
     orders.give("")
-    (found,) = feed(camera, results, 1)
-    usual = send_views(camera, results, range(10, 12))[0]
+    (found,) = feed(camera, odometry, 1)
+    usual = send_views(camera, odometry, range(10, 12))[0]
     assert found.pose.covariance[0] > 10 * 0.01 and usual.pose.covariance[0] > 0.01
-    assert_like_new(client, camera, results, reference)
+    assert_like_new(client, camera, odometry, reference)
 
 
-def test_a_camera_that_goes_and_comes_back(client, camera, results, reference, node):
+def test_a_camera_that_goes_and_comes_back(client, camera, odometry, reference, node):
     client.wait_for_state("waiting: no image on /image", 10)
     assert "no image on /image for" in node.log
-    feed(camera, results, 2)
+    feed(camera, odometry, 2)
     client.wait_for_state("tracking")
     assert "images come in on /image" in node.log
-    assert_like_new(client, camera, results, reference)
+    assert_like_new(client, camera, odometry, reference)
 
 
 def test_black_and_frozen_and_wild_images_do_not_stop_the_stream(
-    client, camera, results, reference
+    client, camera, odometry, reference
 ):
     noise = np.random.default_rng(0)
     for shape in ("black", "frozen", "wild"):
@@ -217,13 +156,13 @@ def test_black_and_frozen_and_wild_images_do_not_stop_the_stream(
                 "wild": noise.integers(0, 256, (96, 128, 3), np.uint8),
             }[shape]
             camera.send(image_message(pixels))
-        feed(camera, results, 2)
+        feed(camera, odometry, 2)
         client.wait_for_state("tracking")
-    assert_like_new(client, camera, results, reference)
+    assert_like_new(client, camera, odometry, reference)
 
 
 def test_a_full_disk_is_said_and_leaves_no_file(
-    client, camera, results, reference, node, directory
+    client, camera, odometry, reference, node, directory
 ):
     for file in directory.iterdir():
         file.unlink()
@@ -236,7 +175,7 @@ def test_a_full_disk_is_said_and_leaves_no_file(
     assert not answer.success and "File too large" in answer.message
     assert list(directory.iterdir()) == []
     assert client.call("save_map").success
-    assert_like_new(client, camera, results, reference)
+    assert_like_new(client, camera, odometry, reference)
 
 
 def change(client, transition):
@@ -250,13 +189,14 @@ def change(client, transition):
 def test_a_worker_that_ends_is_an_error_and_the_node_starts_again_until_sigterm(tmp_path):
     client = Client("worker_client", prefix="/worker_map")
     orders = Orders(tmp_path / "fault")
-    node = faulty_process(orders, "__node:=worker_map", "image:=worker_image")
+    names = ("__node:=worker_map", "image:=worker_image")
+    node = NodeProcess(*names, program=orders.program, **LOSSLESS)
     try:
         camera = Camera(client, "/worker_image")
         camera.connect()
-        results = client.record(Odometry, "~/odometry")
+        odometry = client.record(Odometry, "~/odometry")
         camera.gathering = SCALE_FRAMES - 1
-        feed(camera, results, 2)
+        feed(camera, odometry, 2)
 
         orders.give("fault that ends the worker")
         camera.send()
@@ -271,7 +211,7 @@ def test_a_worker_that_ends_is_an_error_and_the_node_starts_again_until_sigterm(
         client.wait_for_state("waiting")
         camera.connect()
         camera.gathering = SCALE_FRAMES - 1
-        feed(camera, results, 2)
+        feed(camera, odometry, 2)
 
         orders.give("slow step")
         camera.send()

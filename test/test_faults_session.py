@@ -34,10 +34,10 @@ CAMERAS = (
 )
 
 
-def session_of(mode="interval", policy="commit_oldest", lost_after=3):
+def session_of(mode="interval", policy="commit_oldest", lost_after=3, room=4):
     """Small windows, so that short histories cross several."""
     return StreamingSession(
-        tiny_model(room=4, image_size=56),
+        tiny_model(room, image_size=56),
         SessionConfig(
             max_keyframes=8,
             overlap_keyframes=2,
@@ -341,7 +341,7 @@ def test_a_calibration_of_another_size_is_refused_frame_by_frame():
 
 
 def test_a_lost_stream_says_that_it_waits_for_decisions():
-    session = session_of("manual")
+    session = session_of("manual", room=8)
     feed(session, range(5))
     with output(session, nonsense):
         feed(session, range(5, 7))

@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingbot_map_ros.errors import ConfigurationError, InputError
-from lingbot_map_ros.mapping.voxel_index import COORDINATE_LIMIT, VoxelIndex, halve, pack
+from lingbot_map_ros.mapping.voxel_index import (
+    COORDINATE_LIMIT,
+    VoxelIndex,
+    halve,
+    pack,
+    sorting_order,
+)
 from lingbot_map_ros.mapping.voxel_map import MAX_WEIGHT, VoxelMap
 
 
@@ -48,10 +54,22 @@ def test_means_are_those_of_a_dictionary(seed, batches, voxel_size):
 @given(st.lists(st.tuples(*[st.integers(-COORDINATE_LIMIT, COORDINATE_LIMIT - 1)] * 3)))
 @settings(max_examples=100, deadline=None)
 def test_keys_are_distinct_and_halve_rounds_down(coordinates):
-    coordinates = np.array(coordinates, np.int64).reshape(-1, 3)
+    coordinates = np.array(coordinates, np.int64).reshape(-1, 3).T
     keys = pack(coordinates)
-    assert len(np.unique(keys)) == len(np.unique(coordinates, axis=0))
+    assert len(np.unique(keys)) == len(np.unique(coordinates, axis=1).T)
     np.testing.assert_array_equal(halve(keys), pack(coordinates // 2))
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 300, 1600, 1700, COORDINATE_LIMIT]))
+@settings(max_examples=40, deadline=None)
+def test_sorting_brings_equal_voxels_together(seed, spread):
+    rng = np.random.default_rng(seed)
+    distinct = rng.integers(-spread, spread, (3, 50))
+    coordinates = distinct[:, rng.integers(0, 50, 400)]
+    order = sorting_order(coordinates)
+    assert sorted(order.tolist()) == list(range(400))
+    runs = 1 + np.count_nonzero(np.diff(coordinates[:, order], axis=1).any(0))
+    assert runs == len(np.unique(coordinates, axis=1).T)
 
 
 @given(st.integers(0, 2**32 - 1))

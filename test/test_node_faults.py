@@ -1,104 +1,41 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Faults inside a running node: errors and stalls in a step, a service storm, a kill in a save."""
+"""A node under stress: a stall, a service storm, a slow and a faulty map, a kill in a save."""
 
 import signal
 import time
 
 import numpy as np
-import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from nav_msgs.msg import Odometry
-from node_harness import SCALE_FRAMES, Camera, Client, NodeProcess, feed, stamp_of, wait_until
+from node_harness import LOSSLESS, SCALE_FRAMES, Camera, Client, NodeProcess, feed, wait_until
 from std_srvs.srv import SetBool, Trigger
 
-PROGRAM = """
-import sys, time
-from lingbot_map_ros.ros.node import main
-from lingbot_map_ros.streaming import session
-
-step = session.StreamingSession.step
-calls = 0
-
-def faulty(self, image, stamp_ns):
-    global calls
-    calls += 1
-    if calls == 6:
-        import torch
-        raise torch.OutOfMemoryError("CUDA out of memory (simulated)")
-    if calls == 8:
-        time.sleep(3.5)
-    return step(self, image, stamp_ns)
-
-session.StreamingSession.step = faulty
-sys.exit(main(sys.argv))
-"""
+pytest_plugins = ["node_fixtures"]
+FAULTY = True
+PARAMETERS = {"stall_timeout": 1.0, "no_input_timeout": 60.0}
 
 
-@pytest.fixture(scope="module")
-def client():
-    client = Client("fault_client")
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("maps")
-
-
-@pytest.fixture(scope="module")
-def node(directory):
-    process = NodeProcess(
-        program=PROGRAM,
-        drop_policy="all",
-        image_qos="reliable",
-        stall_timeout=1.0,
-        output_directory=directory,
-    )
-    yield process
-    process.stop(signal.SIGKILL)
-
-
-@pytest.fixture(scope="module")
-def camera(client, node):
-    camera = Camera(client)
-    camera.connect()
-    camera.gathering = SCALE_FRAMES - 1
-    return camera
-
-
-@pytest.fixture(scope="module")
-def results(client, camera):
-    return client.record(Odometry, "~/odometry")
-
-
-def test_an_error_in_a_step_costs_one_frame_and_is_said(client, camera, results, node):
-    feed(camera, results, 5)
+def test_a_stall_is_an_error_with_the_worker_s_stack(client, camera, odometry, node, orders):
+    feed(camera, odometry, 2)
+    seen = len(odometry)
+    orders.give("slow step")
     camera.send()
-    status = client.wait_for_state("tracking; last error: CUDA out of memory")
-    assert status.level == DiagnosticStatus.WARN
-    assert status.figures["skipped: error"] == "1"
-    assert len(results) == 5
-    feed(camera, results, 1)
-    assert client.wait_for_state("tracking").figures["last error"] == ""
-
-
-def test_a_stall_is_an_error_with_the_worker_s_stack(client, camera, results, node):
-    seen = len(results)
-    for _ in range(12):
+    wait_until(lambda: "slow step begins" in node.log, 5)
+    orders.give("")
+    for _ in range(11):
         camera.send()
         time.sleep(0.2)
     status = client.wait_for_state("error: no result for")
     assert status.level == DiagnosticStatus.ERROR
-    assert "in faulty" in status.figures["worker stack"]
+    assert "in slow" in status.figures["worker stack"]
     assert node.log.count("no result for") == 1
-    wait_until(lambda: len(results) >= seen + 12, 20)
+    wait_until(lambda: len(odometry) >= seen + 12, 20)
     client.wait_for_state("tracking")
     assert "the worker goes on" in node.log
 
 
-def test_a_thousand_calls_from_eight_clients_while_streaming(client, camera, results, node):
+def test_a_thousand_calls_from_eight_clients_while_streaming(client, camera, odometry, node):
     before = node.footprint()
     names = (
         "reset",
@@ -135,26 +72,78 @@ def test_a_thousand_calls_from_eight_clients_while_streaming(client, camera, res
     assert client.call("defer_eviction", False).success
     assert client.call("reset").success
     camera.gathering = SCALE_FRAMES - 1
-    first = feed(camera, results, 3)[-3]
+    first = feed(camera, odometry, 3)[-3]
     p = first.pose.pose.position
     assert np.allclose([p.x, p.y, p.z], 0.0, atol=1e-6)
     assert node.running
     node.assert_grew_no_further_than(before)
 
 
-def test_a_kill_in_mid_save_leaves_no_half_file(client, camera, results, node, directory):
-    feed(camera, results, 3)
-    for file in directory.iterdir():
-        file.unlink()
-    service = client.node.create_client(Trigger, client.name("~/save_map"))
-    assert service.wait_for_service(10)
-    for _ in range(3):
-        service.call_async(Trigger.Request())
-    time.sleep(0.02)
-    node.send(signal.SIGKILL)
-    node.wait(10)
-    for path in directory.glob("map_*.ply"):
+def test_poses_do_not_wait_for_a_slow_map_and_a_save_waits_for_all_of_it(
+    client, camera, fresh, orders, directory
+):
+    feed(camera, fresh, 1)
+    orders.give("slow map")
+    began = time.monotonic()
+    feed(camera, fresh, 8)
+    assert time.monotonic() - began < 3.0
+    assert int(client.status().figures["map: results waiting"]) > 0
+    answer = client.call("save_trajectory")
+    assert time.monotonic() - began > 4.0
+    orders.give("")
+    assert f"{SCALE_FRAMES + 8} poses" in answer.message
+    assert client.status().figures["map: results waiting"] == "0"
+
+
+def test_a_reset_behind_a_slow_map_leaves_nothing_of_it(client, camera, fresh, orders):
+    orders.give("slow map")
+    feed(camera, fresh, 3)
+    answers = [client.call_async("save_trajectory")]
+    time.sleep(0.2)
+    answers.append(client.call_async("reset"))
+    wait_until(lambda: all(answer.done() for answer in answers), 20)
+    orders.give("")
+    saved, reset = (answer.result() for answer in answers)
+    assert saved.success and f"{SCALE_FRAMES} poses" in saved.message
+    assert reset.success and client.status().figures["map points"] == "0"
+    empty = client.call("save_trajectory")
+    assert not empty.success and "no pose came yet" in empty.message
+
+
+def test_a_fault_in_the_map_is_said_and_ends_nothing(client, camera, fresh, orders, node):
+    feed(camera, fresh, 2)
+    failed = int(client.status().figures["map: results failed"])
+    orders.give("fault in the map")
+    feed(camera, fresh, 3)
+    status = client.wait_for_state("tracking; last error: the map: planned fault")
+    assert status.level == DiagnosticStatus.WARN
+    assert status.figures["map: results failed"] == str(failed + 3)
+    assert "the map failed: planned fault" in node.log
+    orders.give("")
+    feed(camera, fresh, 1)
+    wait_until(lambda: client.status().message == "tracking", 10)
+    assert client.call("save_trajectory").success
+
+
+def test_a_kill_in_mid_save_leaves_no_half_file(tmp_path):
+    client = Client("kill_client", prefix="/kill_map")
+    names = ("__node:=kill_map", "image:=kill_image")
+    node = NodeProcess(*names, output_directory=tmp_path, **LOSSLESS)
+    try:
+        camera = Camera(client, "/kill_image")
+        camera.connect()
+        camera.gathering = SCALE_FRAMES - 1
+        feed(camera, client.record(Odometry, "~/odometry"), 3)
+        service = client.node.create_client(Trigger, client.name("~/save_map"))
+        assert service.wait_for_service(10)
+        for _ in range(3):
+            service.call_async(Trigger.Request())
+        time.sleep(0.02)
+    finally:
+        node.send(signal.SIGKILL)
+        node.wait(10)
+        client.close()
+    for path in tmp_path.glob("map_*.ply"):
         header, body = path.read_bytes().split(b"end_header\n")
         count = int(header.split(b"element vertex ")[1].split()[0])
         assert len(body) == 15 * count
-    assert stamp_of(results[-1]) == camera.sent[-1]

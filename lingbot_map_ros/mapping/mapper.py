@@ -56,8 +56,10 @@ def confident_points(
         confidence = result.confidence[::stride, ::stride]
         valid = np.isfinite(depth) & (depth > 0) & (confidence >= confidence_min)
         valid &= np.isfinite(confidence)
-    points = unproject(result.depth, result.intrinsics, stride)
-    return points[valid], result.image[::stride, ::stride][valid], confidence[valid]
+    points = unproject(result.depth, result.intrinsics, stride).reshape(-1, 3)
+    colors = result.image[::stride, ::stride].reshape(-1, 3)
+    seen = np.flatnonzero(valid)
+    return points.take(seen, 0), colors.take(seen, 0), confidence.ravel().take(seen)
 
 
 class Mapper:

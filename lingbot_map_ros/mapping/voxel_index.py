@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,9 +21,26 @@ COORDINATE_LIMIT = _HALF
 
 
 def pack(coordinates: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Join voxel coordinates [N, 3] to one key [N] each."""
-    shifted = coordinates + _HALF
-    return (shifted[:, 0] << (2 * _BITS)) | (shifted[:, 1] << _BITS) | shifted[:, 2]
+    """Join voxel coordinates [3, N] to one key [N] each."""
+    x, y, z = coordinates + _HALF
+    return (x << (2 * _BITS)) | (y << _BITS) | z
+
+
+def sorting_order(coordinates: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Order [N] that brings equal voxel coordinates [3, N] together.
+
+    Where they span less than 2**32 voxels, as one frame's do, they are numbered within their box
+    and sorted by two digits of 16 bits, which numpy counts rather than compares.
+    """
+    low, high = coordinates.min(1), coordinates.max(1)
+    _, depth, width = extent = (high - low + 1).tolist()
+    if math.prod(extent) > 1 << 32:
+        return np.argsort(pack(coordinates))
+    x, y, z = coordinates - low[:, None]
+    numbers = (x * depth + y) * width + z
+    order = np.argsort((numbers & 0xFFFF).astype(np.uint16), kind="stable")
+    upper = (numbers >> 16).astype(np.uint16)
+    return order.take(np.argsort(upper.take(order), kind="stable"))
 
 
 def halve(keys: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -134,6 +134,7 @@ class Assembly:
             stall_timeout=self.parameters.stall_timeout,
             silence=self._watchdog.silence,
             stream=self._stream,
+            map=pipeline.keeper.snapshot() if pipeline else None,
             input=InputSnapshot(
                 topic=source.topic,
                 paused=source.paused,

@@ -19,6 +19,8 @@ from lingbot_map_ros.errors import ConfigurationError, LingbotMapError
 
 FrameT = TypeVar("FrameT")
 Policy = Literal["latest", "all"]
+Call = Callable[[], "str | Future[str]"]
+"""What a command does; its answer, or a future of it."""
 
 OVERWRITTEN = "overwritten"
 QUEUE_FULL = "queue_full"
@@ -32,7 +34,10 @@ class MailboxClosedError(LingbotMapError):
 
 @dataclass(frozen=True)
 class Command:
-    """A call for the worker; ``run`` carries it out and answers its future."""
+    """A call for the worker; ``run`` carries it out and answers its future.
+
+    A call may return a future: the answer is that one's, when it comes.
+    """
 
     call: Callable[[], Any]
     future: Future[Any] = field(default_factory=Future)
@@ -46,7 +51,16 @@ class Command:
         except Exception as error:
             self.future.set_exception(error)
         else:
-            self.future.set_result(result)
+            if isinstance(result, Future):
+                result.add_done_callback(self._answer)
+            else:
+                self.future.set_result(result)
+
+    def _answer(self, done: Future[Any]) -> None:
+        if (error := done.exception()) is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(done.result())
 
 
 class RateLimiter:

@@ -1,12 +1,13 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""The map and the path: fed with results, published when due, saved when asked."""
+"""The map and the path, on a thread of their own: fed, published when due, saved when asked."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +20,52 @@ from lingbot_map_ros.geometry.sim3 import IDENTITY, Sim3
 from lingbot_map_ros.mapping.export import write_tum
 from lingbot_map_ros.mapping.mapper import Mapper, MapperOptions
 from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL, Axes, Matrix, base_pose
+from lingbot_map_ros.ros.ordered_thread import OrderedThread
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.placement import Placement
 from lingbot_map_ros.ros.publishers import Publishers
+from lingbot_map_ros.ros.report import MapSnapshot
 from lingbot_map_ros.streaming.results import Decision, FrameResult
+
+QUEUE_CAPACITY = 16
+"""Results that wait for the map, at about 2 MB each; then the worker waits too."""
+END_S = 5.0
+"""Longest that `MapKeeper.close` waits."""
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """How the map lies in ROS axes and units at the time of a call."""
+
+    axes: Axes | None
+    metric: bool
+    mount: Matrix
+    """Pose [4, 4] of the camera in the base."""
+
+    @property
+    def world(self) -> Sim3:
+        """From the map's world to that of ROS."""
+        if self.axes is None:
+            return IDENTITY
+        T = self.axes.ros_from_model
+        return Sim3(self.axes.scale, T[:3, :3], self.axes.scale * T[:3, 3])
+
+    @property
+    def units(self) -> str:
+        return "metres" if self.metric else "model units"
+
+    def base_poses(self, poses: NDArray[np.float64]) -> list[Matrix]:
+        """Poses of the base, of poses [N, 4, 4] of the camera in the map."""
+        if self.axes is None:
+            return []
+        return [base_pose(self.axes.camera_pose(pose), self.mount) for pose in poses]
 
 
 class MapKeeper:
-    """Owns the mapper of the present epoch.
+    """Owns the mapper of the present epoch, and the thread on which everything happens to it.
+
+    Calls take effect in the order in which they are made. A caller waits only where it says so, or
+    while more results wait than `QUEUE_CAPACITY`.
 
     Parameters
     ----------
@@ -45,7 +84,7 @@ class MapKeeper:
         placement: Placement,
         now_ns: Callable[[], int],
     ) -> None:
-        self._parameters = parameters
+        self.parameters = parameters
         self._publishers = publishers
         self._placement = placement
         self._now_ns = now_ns
@@ -54,115 +93,131 @@ class MapKeeper:
         self._map: PointCloud2 | None = None
         self._path_poses: dict[int, PoseStamped] = {}
         self._path_axes: Axes | None = None
+        self._thread = OrderedThread("the map", QUEUE_CAPACITY)
 
-    @property
-    def point_count(self) -> int:
-        """Points of the map."""
-        return len(self._mapper.voxel_map)
+    def snapshot(self) -> MapSnapshot:
+        """Figures for the diagnostics."""
+        thread = self._thread
+        return MapSnapshot(len(self._mapper.voxel_map), thread.waiting, thread.error, thread.failed)
+
+    def close(self) -> bool:
+        """Drop map and calls that wait; False when the thread is still busy after `END_S`."""
+        ended = self._thread.close(END_S)
+        self._mapper, self._map = Mapper(_options(self.parameters)), None
+        return ended
 
     def set_parameters(self, parameters: Parameters) -> None:
         """Take settings over; voxel size and limits hold from the next reset on."""
-        self._parameters = parameters
-        wanted = _options(parameters)
-        self._mapper.options = replace(
-            self._mapper.options, confidence_min=wanted.confidence_min, stride=wanted.stride
-        )
+        self._thread.do(self._set_parameters, parameters)
 
     def reset(self) -> None:
-        """Begin an empty map, and replace what late subscribers would get of the old one."""
-        self._mapper = Mapper(_options(self._parameters))
-        self._map, self._path_poses = None, {}
-        topics = self._publishers
-        if topics.map.latched:
-            self.publish_map()
-        if topics.path.latched or topics.keyframes.latched:
-            self.publish_path()
+        """Begin an empty map, and replace what late subscribers would get of the old one; waits."""
+        self._thread.ask(self._reset, self._view()).result()
 
     def add(self, result: FrameResult, base_from_camera: Matrix) -> None:
         """Take a result in."""
         self._mount = base_from_camera
-        self._mapper.add(result)
-        if result.keyframe and not result.pending:
-            self.changed()
+        self._thread.do(self._add, result)
 
     def decide(self, decision: Decision) -> None:
         """Settle a pending frame."""
-        self._mapper.decide(decision.index, decision.kept)
-        if decision.kept:
-            self.changed()
+        self._thread.do(self._decide, decision)
 
-    def publish_due(self) -> str:
+    def publish_due(self) -> Future[str]:
         """Publish what is due of map, path and keyframes."""
-        topics = self._publishers
-        if topics.map.due():
-            self.publish_map()
-        if topics.path.due() or topics.keyframes.due():
-            self.publish_path()
-        return "published"
+        return self._thread.ask(self._publish_due, self._view())
 
-    def publish_map(self) -> None:
-        """Publish the map as it is; an unchanged one is not made again."""
-        topics = self._publishers
-        if self._map is None or topics.map.changed:
-            self._map = topics.map_message(*self._mapper.points(self._world()))
-        topics.publish_map(self._map, self._now_ns())
+    def save_map(self) -> Future[str]:
+        """Write the map as PLY; the future holds an ExportError with the reason if that fails."""
+        return self._thread.ask(self._save_map, self._view())
 
-    def publish_path(self) -> None:
-        """Publish path and keyframes as they are; poses that went out before are not made again."""
-        axes = self._placement.axes
-        if axes is not self._path_axes:
-            self._path_axes, self._path_poses = axes, {}
-        stamps, poses = self._mapper.trajectory.path()
-        topics, known = self._publishers, self._path_poses
-        self._path_poses = {
-            stamp: known.get(stamp) or topics.path_pose(stamp, self._base_poses(T[None])[0])
-            for stamp, T in zip(stamps.tolist(), poses, strict=True)
-        }
-        topics.publish_path(list(self._path_poses.values()), self._now_ns())
-
-    def save_map(self) -> str:
-        """Write the map as PLY; ExportError with the reason if that fails."""
-        if not self.point_count:
-            raise ExportError("the map is empty: no keyframe with confident depth came yet")
-        path = self._file("map", "ply")
-        count = self._mapper.write_map(path, self._world())
-        return f"{path}: {count} points in {self._parameters.map_frame}, {self._units()}"
-
-    def save_trajectory(self) -> str:
-        """Write the poses of the base as TUM; ExportError with the reason if that fails."""
-        stamps, poses = self._mapper.trajectory.poses()
-        if not len(stamps):
-            raise ExportError("the trajectory is empty: no pose came yet")
-        path = self._file("trajectory", "tum")
-        count = write_tum(path, stamps, np.array(self._base_poses(poses)))
-        names = f"{self._parameters.base_frame} in {self._parameters.map_frame}"
-        return f"{path}: {count} poses of {names}, {self._units()}"
+    def save_trajectory(self) -> Future[str]:
+        """Write the poses of the base as TUM; the future holds an ExportError if that fails."""
+        return self._thread.ask(self._save_trajectory, self._view())
 
     def changed(self) -> None:
         """Take note that map and path are others now."""
         for topic in (self._publishers.map, self._publishers.path, self._publishers.keyframes):
             topic.change()
 
-    def _base_poses(self, poses: NDArray[np.float64]) -> list[Matrix]:
-        axes = self._placement.axes
-        if axes is None:
-            return []
-        return [base_pose(axes.camera_pose(pose), self._mount) for pose in poses]
+    def _view(self) -> _View:
+        return _View(self._placement.axes, self._placement.metric, self._mount)
 
-    def _world(self) -> Sim3:
-        axes = self._placement.axes
-        if axes is None:
-            return IDENTITY
-        T = axes.ros_from_model
-        return Sim3(axes.scale, T[:3, :3], axes.scale * T[:3, 3])
+    # What follows runs on the thread of the map.
+
+    def _set_parameters(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        wanted = _options(parameters)
+        self._mapper.options = replace(
+            self._mapper.options, confidence_min=wanted.confidence_min, stride=wanted.stride
+        )
+
+    def _reset(self, view: _View) -> None:
+        self._mapper = Mapper(_options(self.parameters))
+        self._map, self._path_poses = None, {}
+        topics = self._publishers
+        if topics.map.latched:
+            self._publish_map(view)
+        if topics.path.latched or topics.keyframes.latched:
+            self._publish_path(view)
+
+    def _add(self, result: FrameResult) -> None:
+        self._mapper.add(result)
+        if result.keyframe and not result.pending:
+            self.changed()
+
+    def _decide(self, decision: Decision) -> None:
+        self._mapper.decide(decision.index, decision.kept)
+        if decision.kept:
+            self.changed()
+
+    def _publish_due(self, view: _View) -> str:
+        topics = self._publishers
+        if topics.map.due():
+            self._publish_map(view)
+        if topics.path.due() or topics.keyframes.due():
+            self._publish_path(view)
+        return "published"
+
+    def _publish_map(self, view: _View) -> None:
+        """Publish the map as it is; an unchanged one is not made again."""
+        topics = self._publishers
+        if self._map is None or topics.map.changed:
+            self._map = topics.map_message(*self._mapper.points(view.world))
+        topics.publish_map(self._map, self._now_ns())
+
+    def _publish_path(self, view: _View) -> None:
+        """Publish path and keyframes as they are; poses that went out before are not made again."""
+        if view.axes is not self._path_axes:
+            self._path_axes, self._path_poses = view.axes, {}
+        stamps, poses = self._mapper.trajectory.path()
+        topics, known = self._publishers, self._path_poses
+        self._path_poses = {
+            stamp: known.get(stamp) or topics.path_pose(stamp, view.base_poses(T[None])[0])
+            for stamp, T in zip(stamps.tolist(), poses, strict=True)
+        }
+        topics.publish_path(list(self._path_poses.values()), self._now_ns())
+
+    def _save_map(self, view: _View) -> str:
+        if not len(self._mapper.voxel_map):
+            raise ExportError("the map is empty: no keyframe with confident depth came yet")
+        path = self._file("map", "ply")
+        count = self._mapper.write_map(path, view.world)
+        return f"{path}: {count} points in {self.parameters.map_frame}, {view.units}"
+
+    def _save_trajectory(self, view: _View) -> str:
+        stamps, poses = self._mapper.trajectory.poses()
+        if not len(stamps):
+            raise ExportError("the trajectory is empty: no pose came yet")
+        path = self._file("trajectory", "tum")
+        count = write_tum(path, stamps, np.array(view.base_poses(poses)))
+        names = f"{self.parameters.base_frame} in {self.parameters.map_frame}"
+        return f"{path}: {count} poses of {names}, {view.units}"
 
     def _file(self, name: str, suffix: str) -> Path:
         stamp = time.strftime("%Y%m%d_%H%M%S")
-        directory = Path(self._parameters.output_directory).expanduser()
+        directory = Path(self.parameters.output_directory).expanduser()
         return directory / f"{name}_{stamp}.{suffix}"
-
-    def _units(self) -> str:
-        return "metres" if self._placement.metric else "model units"
 
 
 def _options(parameters: Parameters) -> MapperOptions:

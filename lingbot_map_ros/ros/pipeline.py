@@ -131,7 +131,6 @@ class Pipeline:
             session=self.session.status(),
             device=str(self._device),
             scale=self.scale.label,
-            map_points=self.keeper.point_count,
             frame_age_s=self.frame_age_s,
             memory_bytes=gpu_memory(self._device),
             last_error=self.last_error,
@@ -141,7 +140,8 @@ class Pipeline:
 
     def close(self) -> None:
         """Give model and map back."""
-        del self.session, self.keeper, self._calibration
+        self.keeper.close()
+        del self.session, self._calibration
         release()
 
     def set_parameters(self, parameters: Parameters) -> str:

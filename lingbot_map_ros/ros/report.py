@@ -15,13 +15,25 @@ from lingbot_map_ros.streaming.results import SessionState, SessionStatus
 
 
 @dataclass(frozen=True)
+class MapSnapshot:
+    """What the map says of itself."""
+
+    points: int
+    waiting: int
+    """Results that are not in it yet."""
+    error: str = ""
+    """Why the newest result is not in it; empty if it is."""
+    failed: int = 0
+    """Results that could not be taken in."""
+
+
+@dataclass(frozen=True)
 class StreamSnapshot:
     """What the worker says of the stream after each item; plain values."""
 
     session: SessionStatus
     device: str
     scale: str
-    map_points: int
     frame_age_s: float | None
     memory_bytes: int
     """Memory of the GPU in use; 0 on a CPU."""
@@ -62,6 +74,7 @@ class NodeSnapshot:
     silence: str = ""
     """Why no image comes; empty if they do."""
     stream: StreamSnapshot | None = None
+    map: MapSnapshot | None = None
     input: InputSnapshot | None = None
 
 
@@ -96,7 +109,10 @@ def _state(node: NodeSnapshot) -> tuple[bytes, str]:
             f"error: no result for {node.stream.failing_for:.0f} s while images arrive; "
             f"last error: {node.stream.last_error}"
         )
-    return _stream_state(node.stream.session, node.stream.last_error)
+    trouble = node.stream.last_error
+    if not trouble and node.map is not None and node.map.error:
+        trouble = f"the map: {node.map.error}"
+    return _stream_state(node.stream.session, trouble)
 
 
 def _stream_state(session: SessionStatus, last_error: str) -> tuple[bytes, str]:
@@ -121,6 +137,12 @@ def _values(node: NodeSnapshot, message: str) -> list[tuple[str, object]]:
         values += _input_values(node.input)
     if node.stream is not None:
         values += _stream_values(node.stream)
+    if node.map is not None:
+        values += [
+            ("map points", node.map.points),
+            ("map: results waiting", node.map.waiting),
+            ("map: results failed", node.map.failed),
+        ]
     if node.stall:
         values.append(("worker stack", node.stall))
     return values
@@ -157,7 +179,6 @@ def _stream_values(stream: StreamSnapshot) -> list[tuple[str, object]]:
         ("alignment error", session.alignment_error),
         ("alignment inliers", session.alignment_inliers),
         ("scale", stream.scale),
-        ("map points", stream.map_points),
         ("GPU memory (GB)", stream.memory_bytes / 1e9 if stream.memory_bytes else None),
         ("last error", stream.last_error),
         *((f"time: {stage} (ms)", value) for stage, value in stream.timings.items()),

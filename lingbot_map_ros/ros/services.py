@@ -14,8 +14,9 @@ from rclpy.task import Future as Awaitable
 from std_srvs.srv import SetBool, Trigger
 
 from lingbot_map_ros.errors import LingbotMapError
+from lingbot_map_ros.ros.mailbox import Call
 
-Submit = Callable[[Callable[[], str]], "Future[str]"]
+Submit = Callable[[Call], "Future[str]"]
 """Hands a command to the worker; raises LingbotMapError where it cannot take one now."""
 
 
@@ -37,7 +38,7 @@ class Services:
         self,
         node: Node,
         submit: Submit,
-        triggers: dict[str, Callable[[], str]],
+        triggers: dict[str, Call],
         switches: dict[str, Callable[[bool], str]],
     ) -> None:
         self._node = node
@@ -58,7 +59,7 @@ class Services:
             self._node.destroy_service(service)
         self._services = []
 
-    def _trigger(self, call: Callable[[], str]) -> Callable[..., Any]:
+    def _trigger(self, call: Call) -> Callable[..., Any]:
         async def answer(request: Any, response: Any) -> Any:
             return await self._answer(response, call)
 
@@ -71,7 +72,7 @@ class Services:
 
         return answer
 
-    async def _answer(self, response: Any, call: Callable[[], str]) -> Any:
+    async def _answer(self, response: Any, call: Call) -> Any:
         try:
             command = self._submit(call)
             await self._awaitable(command)

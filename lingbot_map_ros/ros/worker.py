@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import Generic, Protocol, TypeVar
 
 from lingbot_map_ros.errors import LingbotMapError
-from lingbot_map_ros.ros.mailbox import Command, Mailbox, MailboxClosedError
+from lingbot_map_ros.ros.mailbox import Call, Command, Mailbox, MailboxClosedError
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Worker(Generic[FrameT]):
         self._thread = threading.Thread(target=self._run, name="lingbot_map_worker", daemon=True)
         self._thread.start()
 
-    def submit(self, call: Callable[[], str]) -> Future[str]:
+    def submit(self, call: Call) -> Future[str]:
         """Queue a command behind the frames that are already there.
 
         Raises

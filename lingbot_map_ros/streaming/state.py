@@ -50,6 +50,8 @@ class StreamState:
     """Shape of the epoch's images."""
     gathered: tuple[Frame, ...] = ()
     """Scale frames of the next segment."""
+    regathered: bool = False
+    """Some of them were shown to the network before, beside others that came out bad."""
     open: bool = False
     """The model's caches hold a window."""
     stale: bool = False
@@ -99,13 +101,13 @@ class StreamState:
         state = replace(self, pending=self.pending[:-1], track=entry.before)
         return state._decided(entry, kept=False)
 
-    def withhold(self, reason: str, *, showed: bool) -> StreamState:
-        """Return the state after an untrusted frame, which `showed` something or was blank."""
+    def withhold(self, reason: str, *, showed: bool, count: int = 1) -> StreamState:
+        """Return the state after `count` untrusted frames, which `showed` something or not."""
         return replace(
             self,
-            lost=self.lost + 1,
-            rejected=self.rejected + showed,
-            withheld=self.withheld + 1,
+            lost=self.lost + count,
+            rejected=self.rejected + count * showed,
+            withheld=self.withheld + count,
             reason=reason,
         )
 

@@ -14,6 +14,7 @@ from lingbot_map_ros.streaming.config import Limits, SessionConfig
 from lingbot_map_ros.streaming.guard import Guard, View
 from lingbot_map_ros.streaming.keyframes import Intent, KeyframeRule
 from lingbot_map_ros.streaming.observation import Frame, Observation, observe
+from lingbot_map_ros.streaming.pending_policy import PendingPolicy
 from lingbot_map_ros.streaming.results import FrameResult
 from lingbot_map_ros.streaming.state import Pending, StreamState, Track
 from lingbot_map_ros.streaming.windows import HandedOut, Placement, reopen, start
@@ -48,6 +49,7 @@ class Stepper:
         self._model = model
         self._config = config
         self._limits = limits
+        self._policy = PendingPolicy(model, config, limits)
 
     def advance(
         self, state: StreamState, rule: KeyframeRule, frame: Frame, epoch: int
@@ -56,7 +58,7 @@ class Stepper:
         self.emptied = False
         self._epoch = epoch
         if state.track.guard.is_blank(frame.contrast):
-            return self._withhold(state, "the image is blank", showed=False)
+            return self._withhold(state, "the image is blank", showed=False), []
         if not state.open:
             return self._gather(state, frame)
         anchoring = state.rejected >= self._config.lost_after and not state.pending
@@ -72,9 +74,7 @@ class Stepper:
         except _WithheldError as reason:
             if anchoring:
                 return self._new_segment(state, frame, str(reason))
-            waits = state.pending and state.rejected + 1 >= self._config.lost_after
-            hint = "; re-anchoring waits for the decision of the pending frames" if waits else ""
-            return self._withhold(window, f"{reason}{hint}", showed=True)
+            return self._policy.settle_lost(self._withhold(window, str(reason), showed=True)), []
 
     def _gather(self, state: StreamState, frame: Frame) -> tuple[StreamState, list[FrameResult]]:
         """Collect scale frames, and start a segment when there are enough."""
@@ -82,12 +82,15 @@ class Stepper:
         if len(state.gathered) < self._limits.scale_frames:
             return state, []
         observations = start(self._model, state.gathered)
-        if not all(observation.valid for observation in observations):
-            return self._withhold(
-                replace(state, gathered=()),
-                "the network gave no finite output for the scale frames",
-                showed=True,
-            )
+        good = tuple(observation.frame for observation in observations if observation.valid)
+        if len(good) < len(observations):
+            # Once more without the bad ones; and without the oldest good one if that was tried
+            # before, so that a frame which spoils the others does not stay for ever.
+            kept = good[1:] if state.regathered else good
+            dropped = len(observations) - len(kept)
+            reason = f"the network gave no finite output for {dropped} of the scale frames"
+            state = replace(state, gathered=kept, regathered=True)
+            return self._withhold(state, reason, showed=True, count=dropped), []
         guard = state.track.guard
         placement = (
             Placement.start(observations[0].pose)
@@ -97,6 +100,7 @@ class Stepper:
         state = replace(
             state,
             gathered=(),
+            regathered=False,
             open=True,
             stale=False,
             window=state.window + 1,
@@ -151,33 +155,18 @@ class Stepper:
         self, state: StreamState, observation: Observation, view: View
     ) -> tuple[StreamState, list[FrameResult]]:
         """Let the frame wait for the user, and apply the policy when too many wait."""
-        limits = self._limits
-        drops = self._config.pending_policy == "rollback_newest"
-        entry = Pending(observation, state.track)
-        count = len(state.pending) + 1
-        # A newcomer that fills the window is kept with all others at once, or may still wait.
-        full = state.kept + count >= limits.max_keyframes + drops
-        over = full or count > limits.pending
-        if over and not state.policy_applied:
-            logger.warning(
-                "more frames than pending_limit wait for a decision: pending_policy '%s' decides",
-                self._config.pending_policy,
-            )
-        state = replace(state, policy_applied=state.policy_applied + over)
-        drop = over and drops
+        over = self._policy.over(state)
+        if over:
+            state = self._policy.applied(state)
+        drop = over and self._policy.drops
+        before = state.track
         state, result = self._hand_out(
             state, observation, view, keyframe=not drop, pending=not drop
         )
         if drop:
             self._model.rollback()
             return state, [result]
-        state = replace(state, pending=(*state.pending, entry))
-        if over:
-            # A full window can only be left with nothing pending.
-            keep_pending = 0 if full else limits.pending
-            state = state.decide(count - keep_pending, limits.overlap)
-            self._model.commit(keep_pending=keep_pending)
-        return state, [result]
+        return self._policy.take(state, Pending(observation, before), over=over), [result]
 
     def _reopen(self, state: StreamState) -> StreamState:
         """Open the next window from the last keyframes; raises AlignmentError if that fails."""
@@ -238,11 +227,11 @@ class Stepper:
         return view
 
     def _withhold(
-        self, state: StreamState, reason: str, *, showed: bool
-    ) -> tuple[StreamState, list[FrameResult]]:
+        self, state: StreamState, reason: str, *, showed: bool, count: int = 1
+    ) -> StreamState:
         if not state.lost:
             logger.warning("frames are withheld: %s", reason)
-        return state.withhold(reason, showed=showed), []
+        return state.withhold(reason, showed=showed, count=count)
 
     def _wants_depth(self, state: StreamState, intent: Intent) -> bool:
         every = self._config.depth_every
