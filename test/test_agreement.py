@@ -96,4 +96,4 @@ def test_thumbnails_of_any_size(size):
     frame = frame_of(np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8))
     height, width = frame.thumbnail.shape
     assert (height, width) == (size[0] // frame.thumbnail_stride, size[1] // frame.thumbnail_stride)
-    assert width <= 140 and 0 <= frame.thumbnail.min() and frame.thumbnail.max() <= 255
+    assert width <= 140 and frame.thumbnail.min() >= 0 and frame.thumbnail.max() <= 255
