@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from lingbot_map_ros.geometry.poses import decode_pose, intrinsics_from_fov, is_valid_pose
+
+THUMBNAIL_WIDTH = 70
 
 if TYPE_CHECKING:
     from lingbot_map_ros.models.gct_stream import Prediction
@@ -30,6 +33,18 @@ class Frame:
     """Standard deviation of the image in grey levels."""
     intrinsics: NDArray[np.float64] | None = None
     """``[3, 3]`` of the tensor, from the calibration that it was prepared with."""
+
+    @property
+    def thumbnail_stride(self) -> int:
+        """Pixels of the tensor, each way, that a pixel of the thumbnail is the mean of."""
+        return max(1, round(self.tensor.shape[-1] / THUMBNAIL_WIDTH))
+
+    @cached_property
+    def thumbnail(self) -> NDArray[np.float32]:
+        """Grey levels ``[h, w]`` in 0 to 255, about `THUMBNAIL_WIDTH` wide."""
+        grey = self.tensor.float().mean(0, keepdim=True) * 255
+        small = torch.nn.functional.avg_pool2d(grey[None], self.thumbnail_stride)[0, 0]
+        return np.ascontiguousarray(small.cpu().numpy())
 
 
 @dataclass(frozen=True, eq=False)

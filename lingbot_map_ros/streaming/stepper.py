@@ -221,7 +221,7 @@ class Stepper:
         """Compare a frame with the recent ones; raises when it cannot be true."""
         if not observation.valid:
             raise _WithheldError("the network's output is not finite, or no pose")
-        view = self._view(state, observation)
+        view = self._view(state, observation, state.track.last)
         if reason := state.track.guard.reject(view, state.lost):
             raise _WithheldError(reason)
         return view
@@ -241,9 +241,12 @@ class Stepper:
         recent = state.keyframes[-(every - 1) :]
         return intent is Intent.KEEP and all(keyframe.depth is None for keyframe in recent)
 
-    def _view(self, state: StreamState, observation: Observation) -> View:
+    def _view(
+        self, state: StreamState, observation: Observation, last: Observation | None = None
+    ) -> View:
         placement = _placement(state)
-        return View.of(observation, placement.pose_odom(observation.pose), placement.scale)
+        pose_odom = placement.pose_odom(observation.pose)
+        return View.of(observation, pose_odom, placement.scale, last)
 
     def _hand_out(
         self,

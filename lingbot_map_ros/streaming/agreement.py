@@ -1,0 +1,90 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether two frames show one scene: an image, seen through the geometry that the network gave.
+
+A network that is shown another place does not say so: it goes on from its last pose, with familiar
+depth and confidence. The images tell. If pose and depth are right, each pixel of a frame has its
+place in the frame before, and small blocks of the two correlate whatever the exposure. Between
+different scenes, or to noise, they correlate by chance only.
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from lingbot_map_ros.geometry.poses import invert
+from lingbot_map_ros.geometry.projection import MIN_DEPTH, project, transform_points, unproject
+from lingbot_map_ros.streaming.observation import Observation
+
+BLOCK = 10
+"""Side of a block in pixels of the thumbnails."""
+MIN_BLOCKS = 10
+"""Blocks with texture, seen by both frames, that a judgement needs."""
+MIN_OVERLAP = 0.6
+"""Share of a block that the other frame must see."""
+MIN_CONTRAST = 2.0
+"""Grey levels (standard deviation) of a block with texture."""
+MATCH = 0.5
+"""Correlation of a block that agrees; one in thirty blocks of unrelated images reaches it."""
+MAX_FLOW = 0.15
+"""Of the image's width: after larger motion even good poses leave too little to compare."""
+
+
+def agreement(last: Observation, frame: Observation) -> float | None:
+    """Share of a frame's blocks, 0 to 1, that agree with the frame before it.
+
+    None where nothing can be said: neither frame has depth, or the motion between them leaves too
+    few blocks to compare. Both observations are of one window.
+    """
+    seen, other = (frame, last) if frame.depth is not None else (last, frame)
+    if seen.depth is None:
+        return None
+    stride = seen.frame.thumbnail_stride
+    image, there = seen.frame.thumbnail, other.frame.thumbnail
+    height, width = image.shape
+    half = stride // 2
+    depth = np.ascontiguousarray(seen.depth[half::stride, half::stride][:height, :width])
+    points = unproject(depth, _reduced(seen.intrinsics, stride)).reshape(-1, 3)
+    points = transform_points(invert(other.pose) @ seen.pose, points)
+    u, v = project(points, _reduced(other.intrinsics, stride)).T.reshape(2, height, width)
+    rows, columns = np.mgrid[:height, :width]
+    if np.median(np.hypot(u - columns, v - rows)) > MAX_FLOW * width:
+        return None
+    visible = points[:, 2].reshape(height, width) > MIN_DEPTH
+    visible &= (u >= 0) & (u <= width - 1) & (v >= 0) & (v <= height - 1)
+    warped = cv2.remap(there, u.astype(np.float32), v.astype(np.float32), cv2.INTER_LINEAR)
+    correlations = _correlations(_blocks(image), _blocks(warped), _blocks(visible))
+    if len(correlations) < MIN_BLOCKS:
+        return None
+    return float(np.mean(correlations > MATCH))
+
+
+def _reduced(K: NDArray[np.float64], stride: int) -> NDArray[np.float64]:
+    """Intrinsics of a thumbnail whose pixels are means over `stride` x `stride` pixels."""
+    reduced = K.copy()
+    reduced[:2, 2] -= (stride - 1) / 2
+    reduced[:2] /= stride
+    return reduced
+
+
+def _blocks(image: NDArray) -> NDArray[np.float64]:
+    """Cut [H, W] into blocks [N, BLOCK * BLOCK]; what is left at the right and below goes."""
+    rows, columns = image.shape[0] // BLOCK, image.shape[1] // BLOCK
+    whole = image[: rows * BLOCK, : columns * BLOCK].astype(np.float64)
+    blocks = whole.reshape(rows, BLOCK, columns, BLOCK).swapaxes(1, 2)
+    return blocks.reshape(rows * columns, BLOCK * BLOCK)
+
+
+def _correlations(a: NDArray, b: NDArray, mask: NDArray) -> NDArray[np.float64]:
+    """Correlation of the blocks [N, P] that have texture and are seen by both."""
+    count = mask.sum(1).clip(1)
+    a = (a - (a * mask).sum(1, keepdims=True) / count[:, None]) * mask
+    b = (b - (b * mask).sum(1, keepdims=True) / count[:, None]) * mask
+    deviation_a, deviation_b = (np.sqrt((x * x).sum(1) / count) for x in (a, b))
+    usable = mask.mean(1) > MIN_OVERLAP
+    usable &= np.maximum(deviation_a, deviation_b) > MIN_CONTRAST
+    product = (a * b).sum(1) / count
+    correlation = product / (deviation_a * deviation_b).clip(1e-6)
+    return correlation[usable]
