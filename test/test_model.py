@@ -433,8 +433,12 @@ def test_auto_logs_why_it_chose(caplog):
     assert caplog.text.count("sdpa (FlashInfer needs an NVIDIA GPU") == 1
 
 
-def test_devices_and_dtypes_by_name():
+def test_devices_and_dtypes_by_name(monkeypatch):
     cpu = torch.device("cpu")
+    assert resolve_dtype("auto", cpu) in (torch.float32, torch.bfloat16)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True, raising=False)
+    assert resolve_dtype("auto", cpu) is torch.bfloat16
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False, raising=False)
     assert resolve_dtype("auto", cpu) is torch.float32
     assert resolve_dtype("bfloat16", cpu) is torch.bfloat16
     with pytest.raises(ConfigurationError, match="none of auto"):
@@ -454,7 +458,8 @@ def test_half_precision_on_the_cpu(weights, dtype):
     assert half.aggregator.global_blocks[0].norm1.weight.dtype == torch.float32
     assert half.camera_head.trunk[0].attn.qkv.weight.dtype == torch.float32
     start(exact), start(half)
-    assert half.aggregator.kv_cache.dtype == dtype
+    assert half.dtype == dtype
+    assert half.aggregator.kv_cache.dtype == torch.float32  # CPUs attend faster so
     for index in range(2, 6):
         a, b = step(exact, index), step(half, index)
     assert b.depth.dtype == torch.float32

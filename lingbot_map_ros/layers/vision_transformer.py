@@ -44,6 +44,7 @@ class VisionTransformer(nn.Module):
             for _ in range(depth)
         )
         self.norm = LayerNorm(dim, eps=1e-6)
+        self._interpolated: tuple[object, Tensor] | None = None
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Patch rows and columns of an image; raises ``InputError`` for partial patches."""
@@ -51,7 +52,16 @@ class VisionTransformer(nn.Module):
 
     def positions(self, grid: tuple[int, int]) -> Tensor:
         """Positional embedding ``[1, 1 + rows*columns, dim]``, class token first, float32."""
-        table = self.pos_embed.float()
+        table = self.pos_embed
+        if table.requires_grad and torch.is_grad_enabled():
+            return self._interpolate(table.float(), grid)
+        key = (grid, table.data_ptr(), table._version)
+        if self._interpolated is None or self._interpolated[0] != key:
+            self._interpolated = (key, self._interpolate(table.float(), grid))
+        return self._interpolated[1]
+
+    @staticmethod
+    def _interpolate(table: Tensor, grid: tuple[int, int]) -> Tensor:
         side = math.isqrt(table.shape[1] - 1)
         if grid == (side, side):
             return table

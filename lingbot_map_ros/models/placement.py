@@ -30,12 +30,21 @@ def resolve_device(name: str = "auto") -> torch.device:
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Compute dtype for ``auto`` or a name: bfloat16 on GPUs that have it, float32 on the CPU."""
+    """Compute dtype for ``auto`` or a name: bfloat16 on GPUs and CPUs that have it.
+
+    Others compute in float16 (GPUs) or float32 (CPUs).
+    """
     if name != "auto":
         if name not in DTYPES:
             raise ConfigurationError(f"dtype '{name}' is none of auto, {', '.join(DTYPES)}")
         return DTYPES[name]
     if device.type != "cuda":
-        return torch.float32
+        return torch.bfloat16 if _cpu_multiplies_bfloat16() else torch.float32
     major = torch.cuda.get_device_capability(device)[0]
     return torch.bfloat16 if major >= _BFLOAT16_CAPABILITY else torch.float16
+
+
+def _cpu_multiplies_bfloat16() -> bool:
+    # PyTorch has no public name for it; one without this one gets float32.
+    supported = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return bool(supported and supported())

@@ -93,7 +93,8 @@ class MemorySettings:
         height, width = network_size(self.camera_height, self.camera_width, config)
         patches = height * width // config.patch_size**2
         frames = config.max_keyframes + self.pending_limit + 1
-        cache_item = (self.cache_dtype or self.dtype).itemsize
+        attended = self.dtype.itemsize if self.gpu else FLOAT
+        cache_item = attended if self.cache_dtype is None else self.cache_dtype.itemsize
         layout = PageLayout(
             tokens_per_frame=patches + SPECIAL,
             num_special=SPECIAL,
@@ -105,9 +106,7 @@ class MemorySettings:
         rows = layout.num_pages * layout.page_size
         visible = layout.patch_pages * patches + frames * SPECIAL
         # Without FlashInfer keys are read in place, but for those of another dtype.
-        converted = 2 * visible * config.embed_dim * self.dtype.itemsize
-        if cache_item == self.dtype.itemsize:
-            converted = 0
+        converted = 2 * visible * config.embed_dim * attended if cache_item != attended else 0
         return MemoryPlan(
             # Settings that do not change the weights must not cost another count.
             weights=_weight_bytes(
