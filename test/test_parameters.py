@@ -16,8 +16,9 @@ from rclpy.parameter import Parameter
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.ros.parameter_checks import check
 from lingbot_map_ros.ros.parameter_docs import fields_of, to_markdown, to_yaml
+from lingbot_map_ros.ros.parameter_field import FIXED_GROUPS, GROUPS
 from lingbot_map_ros.ros.parameter_server import ParameterServer
-from lingbot_map_ros.ros.parameters import FIXED_GROUPS, GROUPS, Parameters
+from lingbot_map_ros.ros.parameters import Parameters
 
 REPOSITORY = Path(__file__).parents[1]
 NAMES = [field.name for field in dataclasses.fields(Parameters)]
@@ -120,6 +121,7 @@ def test_bad_overrides_are_refused_with_the_reason(make_server, overrides, reaso
         ({"base_frame": ""}, "non-empty"),
         ({"tf_mode": "map"}, "scale_source"),
         ({"image_size": 200}, "196 is"),
+        ({"attention_kernel": "dense_fa2", "attention_backend": "sdpa"}, "FlashInfer"),
         ({"overlap_keyframes": 64, "max_keyframes": 64}, "must be below max_keyframes"),
         ({"base_to_camera": [1.0, 2.0]}, "7 numbers"),
         ({"base_to_camera": [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5]}, "length"),

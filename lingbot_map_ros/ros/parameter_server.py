@@ -25,7 +25,8 @@ from rclpy.parameter import Parameter
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.ros.parameter_checks import check, check_each
 from lingbot_map_ros.ros.parameter_docs import allowed, default_of
-from lingbot_map_ros.ros.parameters import FIXED_GROUPS, Parameters
+from lingbot_map_ros.ros.parameter_field import FIXED_GROUPS
+from lingbot_map_ros.ros.parameters import Parameters
 
 
 def descriptor(field: dataclasses.Field[Any]) -> ParameterDescriptor:
