@@ -49,7 +49,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--skip-ours", action="store_true")
     parser.add_argument("--exact", type=int, default=0, help="frames to run in float32 as well")
     parser.add_argument("--weights", type=Path, help="checkpoint; made and kept there if missing")
-    parser.add_argument("--seconds", type=float, default=240, help="limit of each child process")
+    parser.add_argument("--seconds", type=float, default=400, help="limit of each child process")
     parser.add_argument("--output", type=Path, default=Path("benchmark.json"))
     parser.add_argument("--markdown", type=Path, help="print the tables of this report, and end")
     for name, kind in (("--child", str), ("--result", Path), ("--outputs", Path)):

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from gpu.comparison import Outputs, differences, stream
 from gpu.inputs import make_images
-from gpu.records import Record, machine
+from gpu.records import Record, machine, release
 from gpu.reference import Reference, obstacle
 from gpu.tables import fidelity_table
 from torch import Tensor
@@ -110,11 +110,14 @@ def main() -> None:
     record.put("machine", machine())
 
     with torch.device(device):
-        model = GCTStream(config, attention_backend="sdpa", pending_limit=1, device=device)
+        model = GCTStream(
+            config, attention_backend="sdpa", pending_limit=1, compile=False, device=device
+        )
     state = {k: v.cpu() for k, v in randomize_(model).state_dict().items()}
     exact = stream(model, images)
     record.put("float32", spread(exact))
     del model
+    release()
 
     runs: dict[str, Outputs] = {}
     for name, chosen in kernels(device):
@@ -126,8 +129,7 @@ def main() -> None:
             errors = attention_errors(model)
             record.put(f"{name}, attention", {"max": max(errors), "by_block": errors})
             del model
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        release()
     if obstacle():
         record.put("reference_skipped", obstacle())
     else:

@@ -6,9 +6,10 @@
 Passes if every frame was answered, the resident memory at the end is at most 1.02 times that after
 a tenth of the frames, and the 99th percentile of the step time over the last tenth is at most 1.1
 times that over the second tenth. On a CPU the step time is CPU time (of the thread, or of all
-threads of the node), so that other programs on the machine do not count; on a GPU it is wall time.
-Both tenths are cut into blocks and the median of the blocks' percentiles is taken, so that neither
-does a single hiccup. Prints a JSON report; the exit code is 1 if it does not pass::
+threads of the node) by that of a fixed calculation at the same time, so that other programs on the
+machine, which slow both down, do not count; on a GPU it is wall time. Both tenths are cut into
+blocks and the median of the blocks' percentiles is taken, so that neither does a single hiccup.
+Prints a JSON report; the exit code is 1 if it does not pass::
 
     python scripts/soak.py --frames 20000
     python scripts/soak.py --target node --frames 5000
@@ -36,22 +37,44 @@ BLOCK = 100
 """Frames over which a 99th percentile is taken."""
 
 
+VALUES = np.random.default_rng(0).random(4000)
+
+
+def yardstick() -> float:
+    """CPU seconds that a fixed calculation takes now."""
+    began = time.thread_time()
+    for _ in range(2):
+        np.sort(VALUES)
+    sum(i * i for i in range(2000))
+    return time.thread_time() - began
+
+
 class Record:
     """Times of the steps and memory of the process that takes them."""
 
-    def __init__(self, frames: int, resident_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        frames: int,
+        resident_bytes: Callable[[], int],
+        pace: Callable[[], float] = yardstick,
+    ) -> None:
         self.frames = frames
         self.wall_s = np.zeros(frames)
         self.cpu_s = np.zeros(frames)
+        self.pace_s = np.zeros(frames)
         self.resident: list[int] = []
         self._resident_bytes = resident_bytes
+        self._pace = pace
         self._every = max(frames // SAMPLES, 1)
 
-    def add(self, index: int, wall_s: float, cpu_s: float) -> None:
-        """Take the times of frame `index`, and now and then the memory."""
+    def add(self, index: int, wall_s: float, cpu_s: float) -> bool:
+        """Take the times of frame `index`, and now and then the memory; whether it was taken."""
         self.wall_s[index], self.cpu_s[index] = wall_s, cpu_s
-        if index % self._every == self._every - 1:
-            self.resident.append(self._resident_bytes())
+        self.pace_s[index] = self._pace()
+        if index % self._every < self._every - 1:
+            return False
+        self.resident.append(self._resident_bytes())
+        return True
 
     def report(self, answered: int, *, by_wall_time: bool = False) -> dict[str, object]:
         """Figures and verdict."""
@@ -64,7 +87,8 @@ class Record:
         tenths = np.array_split(self.cpu_s, 10)
         judged = p99["wall" if by_wall_time else "cpu"]
         memory = self.resident[-1] / self.resident[max(len(self.resident) // 10 - 1, 0)]
-        growth = judged[1] / judged[0]
+        machine = float(np.median(self.pace_s[late]) / np.median(self.pace_s[early]))
+        growth = judged[1] / judged[0] / (1.0 if by_wall_time else machine)
         return {
             "frames": self.frames,
             "answered": answered,
@@ -75,6 +99,7 @@ class Record:
             "p99_cpu_ms_by_tenth": [round(1e3 * _p99(t), 2) for t in tenths],
             "resident_mb": [round(r / 1e6, 1) for r in self.resident],
             "memory_growth": memory,
+            "machine_slower": machine,
             "time_growth": growth,
             "passed": memory <= MEMORY_GROWTH and growth <= TIME_GROWTH and answered == self.frames,
         }
@@ -126,9 +151,8 @@ def soak_session(arguments: argparse.Namespace) -> dict[str, object]:
         image = view(canvas, i)
         wall, cpu = time.perf_counter(), time.thread_time()
         answered += len(session.step(image, i * PERIOD_NS))
-        samples = len(record.resident)
-        record.add(i, time.perf_counter() - wall, time.thread_time() - cpu)
-        if on_gpu and len(record.resident) > samples:
+        sampled = record.add(i, time.perf_counter() - wall, time.thread_time() - cpu)
+        if on_gpu and sampled:
             on_device.append(round(torch.cuda.memory_allocated() / 1e6, 1))
     status = session.status()
     return {

@@ -14,11 +14,13 @@ import sys
 import tempfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
 from nav_msgs.msg import Odometry
 from nav_msgs.msg import Path as PathMessage
 from rclpy.executors import SingleThreadedExecutor
@@ -37,6 +39,8 @@ PARAMETERS = {
     "path_max_length": 200,
 }
 SERVICES_EVERY = 50
+BUSIEST = 6
+FIGURES = ("map points", "time: preprocess (ms)", "time: model (ms)", "time: publish (ms)")
 START_S, ANSWER_S = 120.0, 60.0
 
 
@@ -51,6 +55,9 @@ class Robot:
         self._gathering = True
         self._heard = threading.Event()
         self._subscribe(Odometry, "odometry", self._on_pose)
+        self.figures: dict[str, str] = {}
+        """The node's own figures, by its diagnostics."""
+        self.node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
         for kind, topic in ((PointCloud2, "map"), (PathMessage, "path"), (PointCloud2, "points")):
             self._subscribe(kind, topic, lambda msg: None)
         self._triggers: list[Any] = [
@@ -94,6 +101,9 @@ class Robot:
     def _subscribe(self, kind: Any, topic: str, callback: Any) -> None:
         self.node.create_subscription(kind, f"{NODE}/{topic}", callback, QoSProfile(depth=50))
 
+    def _on_diagnostics(self, msg: DiagnosticArray) -> None:
+        self.figures = {value.key: value.value for value in msg.status[0].values}
+
     def _on_pose(self, msg: Odometry) -> None:
         self.answered += 1
         self._gathering = False
@@ -102,15 +112,21 @@ class Robot:
             self._heard.set()
 
 
-def cpu_seconds(pid: int) -> float:
-    """Time that all threads of a process have run so far."""
-    total = 0
+def thread_seconds(pid: int) -> dict[str, float]:
+    """Time that each thread of a process has run so far, by number and name."""
+    seconds = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
-            total += int((task / "schedstat").read_text().split()[0])
+            name = f"{task.name} {(task / 'comm').read_text().strip()}"
+            seconds[name] = int((task / "schedstat").read_text().split()[0]) / 1e9
         except FileNotFoundError:
             continue
-    return total / 1e9
+    return seconds
+
+
+def cpu_seconds(pid: int) -> float:
+    """Time that all threads of a process have run so far."""
+    return sum(thread_seconds(pid).values())
 
 
 def counts(pid: int) -> dict[str, int]:
@@ -158,10 +174,13 @@ def _feed(robot: Robot, pid: int, frames: int, directory: Path) -> dict[str, obj
     time.sleep(1.0)  # The other side learns of the publisher later than this one of it.
     canvas, record = panorama(), Record(frames, lambda: resident_bytes(pid))
     early: dict[str, int] = {}
+    threads, course = [thread_seconds(pid)], []
     for i in range(frames):
         wall, cpu = time.perf_counter(), cpu_seconds(pid)
         robot.send(view(canvas, i))
-        record.add(i, time.perf_counter() - wall, cpu_seconds(pid) - cpu)
+        if record.add(i, time.perf_counter() - wall, cpu_seconds(pid) - cpu):
+            threads.append(thread_seconds(pid))
+            course.append({name: robot.figures.get(name, "") for name in FIGURES})
         if i == frames // 10:
             early = counts(pid)
         if i % SERVICES_EVERY == SERVICES_EVERY - 1:
@@ -171,4 +190,24 @@ def _feed(robot: Robot, pid: int, frames: int, directory: Path) -> dict[str, obj
     report = record.report(robot.answered)
     late = counts(pid)
     kept = all(late[name] <= early[name] for name in late)
-    return {**report, "early": early, "late": late, "passed": bool(report["passed"]) and kept}
+    return {
+        **report,
+        "early": early,
+        "late": late,
+        "cpu_ms_by_thread": _by_thread(threads, frames / len(course)),
+        "figures": course,
+        "passed": bool(report["passed"]) and kept,
+    }
+
+
+def _by_thread(samples: list[dict[str, float]], frames: float) -> dict[str, list[float]]:
+    """Milliseconds a frame of the busiest threads, sample by sample."""
+    last = samples[-1]
+    busiest = sorted(last, key=lambda name: -last[name])[:BUSIEST]
+    return {
+        name: [
+            round(1e3 * (b.get(name, 0.0) - a.get(name, 0.0)) / frames, 2)
+            for a, b in pairwise(samples)
+        ]
+        for name in busiest
+    }

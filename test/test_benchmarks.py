@@ -8,7 +8,7 @@ import json
 import gpu_endurance
 import pytest
 import torch
-from gpu.attention_kernels import Problem, kernels
+from gpu.attention_kernels import FullCache, ways
 from gpu.benchmark_runs import measure_exact, measure_ours
 from gpu.benchmark_tables import benchmark_tables
 from gpu.comparison import differences
@@ -72,10 +72,13 @@ def test_a_failure_is_noted_and_the_rest_goes_on(tmp_path):
 
 
 def test_ways_to_attend_agree_with_float32():
-    problem = Problem.random(30, 5, 24, special=30, heads=2, where=CPU)
-    exact = problem.exact()
-    made = {name: make() for name, make in kernels(problem).items()}
-    assert "gather SDPA" in made
+    full = FullCache.filled(
+        patches=24, scale_frames=2, window=3, frames=9, heads=2, device=torch.device("cpu")
+    )
+    assert len(full.rows) == 5 * 24 + 9 * 6
+    exact = full.exact()
+    made = {name: make() for name, make in ways(full).items()}
+    assert len(made) == 2
     for attend in made.values():
         assert torch.allclose(attend(), exact, atol=1e-5)
         assert len(replay_ms(attend, CPU, 5)[0]) == 5

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lifecycle, start-up, failure to start, signals, and the multi-threaded executor."""
 
+import os
 import re
 import signal
 import subprocess
@@ -145,6 +146,25 @@ def test_signals_are_obeyed_whenever_they_come(delay):
     time.sleep(delay)
     _, seconds = node.stop(signal.SIGINT)
     assert seconds < PROMPT_S, node.log
+
+
+@pytest.mark.parametrize("program", ["map_node", "play_bag", "demo", "make_demo_bag"])
+def test_an_interrupt_during_the_imports_is_quiet(program, tmp_path):
+    for name in ("rclpy", "rosbags", "ament_index_python", "numpy"):
+        (tmp_path / name).mkdir()
+        slow = "import os, time\nos.write(1, b'importing')\ntime.sleep(30)\n"
+        (tmp_path / name / "__init__.py").write_text(slow)
+    path = os.pathsep.join([str(tmp_path), str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, REPOSITORY / "bin" / program],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout.read(9) == b"importing"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    assert (process.returncode, errors) == (-signal.SIGINT, b"")
 
 
 def test_sigterm_twice_in_mid_stream_ends_cleanly(client):

@@ -16,8 +16,9 @@ from rclpy.parameter import Parameter
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.ros.parameter_checks import check
 from lingbot_map_ros.ros.parameter_docs import fields_of, to_markdown, to_yaml
-from lingbot_map_ros.ros.parameter_server import ParameterServer
-from lingbot_map_ros.ros.parameters import FIXED_GROUPS, GROUPS, Parameters
+from lingbot_map_ros.ros.parameter_field import FIXED_GROUPS, GROUPS
+from lingbot_map_ros.ros.parameter_server import ParameterServer, unknown_overrides
+from lingbot_map_ros.ros.parameters import Parameters
 
 REPOSITORY = Path(__file__).parents[1]
 NAMES = [field.name for field in dataclasses.fields(Parameters)]
@@ -113,6 +114,29 @@ def test_bad_overrides_are_refused_with_the_reason(make_server, overrides, reaso
         make_server(**overrides)
 
 
+def test_misspelt_overrides_are_named_with_the_nearest_name(make_server, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("/**:\n  ros__parameters:\n    keyframe_intervall: 3\n    scale: 2.0\n")
+    arguments = ["--params-file", str(file), "-p", "voxel_size:=0.1", "-p", "qqq:=1"]
+    server, node, _ = make_server(arguments=[*arguments, "-p", "use_sim_time:=true"])
+    assert unknown_overrides(node) == [
+        "parameter keyframe_intervall does not exist and is ignored; "
+        "did you mean keyframe_interval?",
+        "parameter qqq does not exist and is ignored; config/map.yaml lists all there are",
+        "parameter voxel_size does not exist and is ignored; did you mean map_voxel_size?",
+    ]
+    assert server.values.scale == 2.0
+
+
+@pytest.mark.parametrize(
+    "path", sorted((REPOSITORY / "config").glob("*.yaml")), ids=lambda p: p.stem
+)
+def test_every_shipped_file_is_taken_whole(make_server, path):
+    server, node, _ = make_server(arguments=["--params-file", str(path)])
+    server.read()
+    assert unknown_overrides(node) == []
+
+
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [
@@ -120,6 +144,7 @@ def test_bad_overrides_are_refused_with_the_reason(make_server, overrides, reaso
         ({"base_frame": ""}, "non-empty"),
         ({"tf_mode": "map"}, "scale_source"),
         ({"image_size": 200}, "196 is"),
+        ({"attention_kernel": "dense_fa2", "attention_backend": "sdpa"}, "FlashInfer"),
         ({"overlap_keyframes": 64, "max_keyframes": 64}, "must be below max_keyframes"),
         ({"base_to_camera": [1.0, 2.0]}, "7 numbers"),
         ({"base_to_camera": [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5]}, "length"),

@@ -170,6 +170,8 @@ def main(args: list[str] | None = None) -> int:
     except (ConfigurationError, RCLError) as error:
         sys.stderr.write(f"map_node: {error}\n")
         return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     node: MapNode | None = None
     code = 0
     try:

@@ -37,6 +37,11 @@ def check(values: Parameters) -> None:
             f"overlap_keyframes ({values.overlap_keyframes}) must be below max_keyframes "
             f"({values.max_keyframes})"
         )
+    if values.attention_backend == "sdpa" and values.attention_kernel != "auto":
+        raise ConfigurationError(
+            f"attention_kernel: {values.attention_kernel} is one of FlashInfer's, but "
+            "attention_backend is sdpa; set one of the two to auto"
+        )
     if values.image_size % 14:
         raise ConfigurationError(
             f"image_size must be 0 or a multiple of 14, not {values.image_size}; "

@@ -11,7 +11,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lingbot_map_ros.ros.parameters import FIXED_GROUPS, GROUPS, Parameters
+from lingbot_map_ros.ros.parameter_field import FIXED_GROUPS, GROUPS
+from lingbot_map_ros.ros.parameters import Parameters
 
 _HEADER = """\
 # Every parameter of lingbot_map with its default.

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ from rclpy.parameter import Parameter
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.ros.parameter_checks import check, check_each
 from lingbot_map_ros.ros.parameter_docs import allowed, default_of
-from lingbot_map_ros.ros.parameters import FIXED_GROUPS, Parameters
+from lingbot_map_ros.ros.parameter_field import FIXED_GROUPS
+from lingbot_map_ros.ros.parameters import Parameters
 
 
 def descriptor(field: dataclasses.Field[Any]) -> ParameterDescriptor:
@@ -48,6 +50,19 @@ def descriptor(field: dataclasses.Field[Any]) -> ParameterDescriptor:
                 FloatingPointRange(from_value=float(about["low"]), to_value=float(about["high"]))
             ]
     return message
+
+
+def unknown_overrides(node: Node) -> list[str]:
+    """Sentences about overrides that fit no declared parameter, which rclpy ignores silently."""
+    # nothing public tells them: they are neither declared nor refused
+    overrides = getattr(node, "_parameter_overrides", {})
+    names = [field.name for field in dataclasses.fields(Parameters)]
+    sentences = []
+    for name in sorted(name for name in overrides if not node.has_parameter(name)):
+        near = difflib.get_close_matches(name, names, 1) or [n for n in names if name in n][:1]
+        hint = f"; did you mean {near[0]}?" if near else "; config/map.yaml lists all there are"
+        sentences.append(f"parameter {name} does not exist and is ignored{hint}")
+    return sentences
 
 
 class ParameterServer:
@@ -81,6 +96,8 @@ class ParameterServer:
         for field in dataclasses.fields(Parameters):
             self._declare(field)
         check_each(self.values)
+        for text in unknown_overrides(node):
+            node.get_logger().warning(text)
         node.add_on_set_parameters_callback(self._on_set)
 
     def _declare(self, field: dataclasses.Field[Any]) -> None:

@@ -67,11 +67,15 @@ def _main_table(report: dict[str, Any], runs: list[str]) -> str:
         ]
         rows.append([label, *(number(v, digits) for v in values), *ratios])
 
-    spans = dig(report, runs[0], "device_ms") or {} if runs else {}
+    timed = [dig(report, run, "device_ms") for run in runs]
+    spans: dict[str, Any] = next(filter(None, timed), {})
     for clock, label in (("device_ms", "GPU"), ("wall_ms", "wall")):
         for span in spans:
             add(f"ms/frame, frames {span}, {label}, median", clock, span, "median")
             add(f"ms/frame, frames {span}, {label}, p99", clock, span, "p99")
+    for span in list(spans)[-1:]:
+        cells = [number(t[span]["p99"] / t[span]["median"]) if t else None for t in timed]
+        rows.append([f"p99 / median, frames {span}, GPU", *cells, *(None for _ in runs[1:])])
     for part in STEPS:
         add(f"{part}, ms", "parts", part, "median")
     for label, path in (("peak", "peak_gib"), ("steady", "steady_gib")):

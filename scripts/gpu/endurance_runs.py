@@ -64,6 +64,7 @@ def run_capped(options: argparse.Namespace, record: Record) -> None:
         dtype=dtype,
         pending_limit=options.pending_limit + 1,
         flashinfer=not flashinfer_obstacles(device, dtype, 64),
+        gpu=device.type == "cuda",
     )
     available = available_memory(device, options.capped)
     changes: dict[str, Any] = {}

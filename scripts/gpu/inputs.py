@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
+from gpu.records import release
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.models.random_weights import randomize_
@@ -50,13 +51,15 @@ def write_weights(config: GCTConfig, path: Path, device: torch.device) -> float:
     if not path.is_file():
         # Filled where they are made: a GPU takes seconds for what takes a CPU minutes.
         with torch.device(device):
-            model = GCTStream(config, attention_backend="sdpa", pending_limit=1, device=device)
+            model = GCTStream(
+                config, attention_backend="sdpa", pending_limit=1, compile=False, device=device
+            )
         state = {name: value.cpu() for name, value in randomize_(model).state_dict().items()}
         part = path.with_name(path.name + ".part")
         save_file(state, part, metadata={"config": json.dumps(config.to_dict())})
         part.rename(path)
         del model, state
+        release()
         if device.type == "cuda":
-            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
     return path.stat().st_size / 2**30

@@ -1,0 +1,42 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""How a parameter is declared: a field of a dataclass that carries its group and description."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+GROUPS = {
+    "model": "what runs, and where",
+    "stream": "how much of the past the model sees",
+    "keyframes": "which frames stay in the caches",
+    "input": "how images come in",
+    "frames": "frame names and TF",
+    "scale": "from model units to metres",
+    "output": "what is published, and how much of it",
+    "guards": "what watches the stream",
+}
+FIXED_GROUPS = frozenset({"model", "stream", "input", "frames"})
+"""Groups whose parameters cannot change once the node is configured."""
+
+
+def parameter(
+    group: str,
+    default: Any,
+    description: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Sequence[str] = (),
+) -> Any:
+    """Field of a parameter; with a range from low to high, or with choices."""
+    about = {
+        "group": group,
+        "description": description,
+        "low": low,
+        "high": high,
+        "choices": tuple(choices),
+    }
+    return dataclasses.field(default=default, metadata=about)
