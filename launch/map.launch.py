@@ -31,8 +31,9 @@ ARGUMENTS = (
     ),
     DeclareLaunchArgument(
         "params_file",
-        default_value=str(CONFIG / "map.yaml"),
-        description="File with the node's parameters.",
+        default_value="map",
+        description="File with the node's parameters, or the name of one in config/ of this "
+        "package: discrete_gpu, gpu8gb, jetson, map, replay.",
     ),
     DeclareLaunchArgument(
         "checkpoint", default_value="", description="Weights; empty is what params_file says."
@@ -89,8 +90,19 @@ def mapping_node(context: LaunchContext) -> list[Node]:
             name="lingbot_map",
             namespace=argument["namespace"],
             remappings=[("image", image), ("camera_info", camera_info)],
-            parameters=[argument["params_file"], overrides],
+            parameters=[str(parameter_file(argument["params_file"])), overrides],
             output="screen",
             emulate_tty=True,
         )
     ]
+
+
+def parameter_file(name: str) -> Path:
+    """Find a parameter file by its path or its name in this package; raises where there is none."""
+    shipped = {path.stem: path for path in sorted(CONFIG.glob("*.yaml"))}
+    found = shipped.get(name, Path(name).expanduser())
+    if not found.is_file():
+        raise RuntimeError(
+            f"there is no parameter file {found}; this package has {', '.join(shipped)}"
+        )
+    return found

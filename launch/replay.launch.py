@@ -30,8 +30,9 @@ ARGUMENTS = (
     ),
     DeclareLaunchArgument(
         "params_file",
-        default_value=str(SHARE / "config" / "replay.yaml"),
-        description="File with the node's parameters.",
+        default_value="replay",
+        description="File with the node's parameters, or the name of one in config/ of this "
+        "package.",
     ),
     DeclareLaunchArgument(
         "checkpoint", default_value="", description="Weights; empty is what params_file says."

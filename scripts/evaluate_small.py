@@ -7,8 +7,9 @@
     python scripts/evaluate_small.py --output evaluation.json
     python scripts/evaluate_small.py --openarena data/oaclips --photos PHOTOS --output all.json
 
-Synthetic sequences are rendered here; OpenArena tracks come from ``scripts/data/openarena_clips.py
---held-out``; PHOTOS is a folder of images with a ``truth.tum`` of ``scripts/data/photo_truth.py``.
+Synthetic sequences are rendered here; OpenArena tracks come from
+``scripts/data/openarena_clips.py --part held_out --tracks 1``; PHOTOS is a folder of images with a
+``truth.tum`` of ``scripts/data/photo_truth.py``.
 Needs the program evo_ape (package evo).
 """
 

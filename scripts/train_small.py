@@ -17,6 +17,12 @@ goes on where the last one stopped::
 
 The learning rate follows the time spent, over all calls, not the steps. ``--steps 2`` is a smoke
 run, on the CPU if there is no GPU.
+
+``--weights FILE`` goes on from exported weights instead of the backbone, by its own schedule:
+long streams from the beginning, the learning rate warmed up and let down once more::
+
+    torchrun --nproc-per-node 4 scripts/train_small.py --weights small.safetensors --lr 6e-4 \
+        --frames 720 --textures data/textures.jpg --openarena data/oaclips --output run2
 """
 
 import argparse
@@ -32,7 +38,9 @@ def parse_arguments() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="checkpoint, weights and log")
-    parser.add_argument("--backbone", type=Path, help="DINOv2 weights to start from")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--backbone", type=Path, help="DINOv2 weights to start from")
+    start.add_argument("--weights", type=Path, help="exported weights to go on from")
     parser.add_argument("--textures", type=Path, help="photographic textures")
     parser.add_argument("--openarena", type=Path, help="folder of rendered OpenArena clips")
     parser.add_argument("--preset", default="small")
@@ -40,6 +48,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--tracks", type=int, default=384, help="room tracks kept a GPU")
     parser.add_argument("--workers", type=int, default=6, help="processes a GPU that plan rooms")
     parser.add_argument("--lr", type=float, default=7e-4)
+    parser.add_argument(
+        "--backbone-rate", type=float, default=0.12, help="of the backbone, times lr"
+    )
     parser.add_argument("--total-seconds", type=float, default=3600, help="length of the schedule")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop this call after so long")
     parser.add_argument("--steps", type=int, default=10**9, help="stop this call after so many")

@@ -1,15 +1,29 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of the launch files, by ``launch`` where it is installed, else from the source."""
+"""Launch files: their arguments, and the parameter files that they find."""
 
 import ast
+import dataclasses
 import runpy
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+import yaml
+
+from lingbot_map_ros.mapping.voxel_map import VoxelMap
+from lingbot_map_ros.models.config import GCTConfig
+from lingbot_map_ros.ros.loading import model_overrides
+from lingbot_map_ros.ros.parameter_checks import check
+from lingbot_map_ros.ros.parameters import Parameters
+from lingbot_map_ros.streaming.memory import MemorySettings, check_memory
 
 LAUNCH = Path(__file__).parents[1] / "launch"
+CONFIG = Path(__file__).parents[1] / "config"
 ARGUMENTS = {
     "map.launch.py": {
         "image",
@@ -47,3 +61,73 @@ def test_arguments(name: str) -> None:
     else:
         declared = declared_in_source(LAUNCH / name)
     assert declared == ARGUMENTS[name]
+
+
+def nodes_of_launch(monkeypatch: pytest.MonkeyPatch, **arguments: str) -> list[Any]:
+    """Keyword arguments of the nodes that map.launch.py starts, with stand-ins for ``launch``."""
+
+    def record(*positional: Any, **named: Any) -> SimpleNamespace:
+        return SimpleNamespace(positional=positional, **named)
+
+    names = {
+        "launch": ("LaunchContext", "LaunchDescription"),
+        "launch.actions": ("DeclareLaunchArgument", "OpaqueFunction", "SetEnvironmentVariable"),
+        "launch.conditions": ("IfCondition",),
+        "launch.substitutions": ("LaunchConfiguration",),
+        "launch_ros": (),
+        "launch_ros.actions": ("Node",),
+    }
+    for module, attributes in names.items():
+        stand_in = ModuleType(module)
+        for attribute in attributes:
+            setattr(stand_in, attribute, record)
+        monkeypatch.setitem(sys.modules, module, stand_in)
+    monkeypatch.setattr(
+        "ament_index_python.packages.get_package_share_directory", lambda name: CONFIG.parent
+    )
+    launch = runpy.run_path(str(LAUNCH / "map.launch.py"))
+    defaults = {declared.positional[0]: declared.default_value for declared in launch["ARGUMENTS"]}
+    context = SimpleNamespace(launch_configurations={**defaults, **arguments})
+    return list(launch["mapping_node"](context))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in CONFIG.glob("*.yaml")))
+def test_shipped_parameter_files_are_found_by_name(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (node,) = nodes_of_launch(monkeypatch, params_file=name)
+    assert node.parameters == [str(CONFIG / f"{name}.yaml"), {}]
+    assert name in (LAUNCH / "map.launch.py").read_text()
+
+
+def test_parameter_files_are_found_by_path_or_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("")
+    (node,) = nodes_of_launch(monkeypatch, params_file=str(mine), image="/cam/image/compressed")
+    assert node.parameters == [str(mine), {"image_transport": "compressed"}]
+    (node,) = nodes_of_launch(monkeypatch)
+    assert node.parameters[0] == str(CONFIG / "map.yaml")
+    with pytest.raises(RuntimeError, match=r"no parameter file jetsom; this package has .*jetson"):
+        nodes_of_launch(monkeypatch, params_file="jetsom")
+
+
+@pytest.mark.parametrize("flashinfer", [False, True])
+@pytest.mark.parametrize("name", ["gpu8gb", "jetson"])
+def test_small_devices_run_the_full_model_in_less_than_8_gb(name: str, flashinfer: bool) -> None:
+    values = yaml.safe_load((CONFIG / f"{name}.yaml").read_text())["/**"]["ros__parameters"]
+    parameters = Parameters(**values)
+    check(parameters)
+    assert (parameters.device, parameters.dtype) == ("cuda", "bfloat16")
+    settings = MemorySettings(
+        dataclasses.replace(GCTConfig.preset("vitl"), **model_overrides(parameters)),
+        *(480, 640),
+        dtype=torch.bfloat16,
+        pending_limit=parameters.pending_limit + 1,
+        flashinfer=flashinfer,
+        gpu=True,
+        map_bytes=VoxelMap.planned_bytes(parameters.map_max_points),
+    )
+    plan = check_memory(settings, int(parameters.memory_limit_gb * 1e9))
+    assert plan.total < 0.9 * 8e9

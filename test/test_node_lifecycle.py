@@ -188,6 +188,7 @@ def test_a_missing_checkpoint_is_an_error_that_can_be_mended(client):
         status = client.wait_for_state("error")
         assert status.level == DiagnosticStatus.ERROR
         assert "/nowhere/model.pt" in status.message
+        assert node.log.count("ros2 lifecycle set /lingbot_map configure &&") == 1
         assert state(client) == "unconfigured"
         assert client.set_parameter("checkpoint", "random:tiny").successful
         assert change(client, Transition.TRANSITION_CONFIGURE)
@@ -209,9 +210,11 @@ def test_parameters_that_cannot_work_end_the_start_with_one_sentence():
 
 
 def test_tf_over_odometry_is_refused_at_configure_without_metres(client):
-    node = NodeProcess(tf_mode="map")
+    node = NodeProcess(tf_mode="map", keyframe_intervall=3)
     try:
         status = client.wait_for_state("error: tf_mode: map joins somebody's odometry")
+        assert node.log.count("ros2 param set /lingbot_map PARAMETER VALUE") == 1
+        assert node.log.count("keyframe_intervall does not exist and is ignored; did you mean") == 1
         assert status.level == DiagnosticStatus.ERROR
         assert not change(client, Transition.TRANSITION_CONFIGURE)
         assert state(client) == "unconfigured"

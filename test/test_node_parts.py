@@ -4,6 +4,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from lingbot_map_ros.ros.placement import Placement
 from lingbot_map_ros.ros.rates import Rate, Tally
 from lingbot_map_ros.ros.stamps import RESTART_FRAMES, StampGuard, Verdict
 from lingbot_map_ros.ros.tf_lookup import StaticLookup
+from lingbot_map_ros.ros.watchdog import explain_age
 from lingbot_map_ros.ros.worker import NotReadyError, Worker, WorkerState
 from lingbot_map_ros.streaming.results import FrameResult
 
@@ -201,6 +203,24 @@ def test_a_pose_that_is_not_rigid_is_refused():
     placement.place(result(pose()), BODY_FROM_OPTICAL, "camera")
     with pytest.raises(PoseError):
         placement.place(result(pose() * 2), BODY_FROM_OPTICAL, "camera")
+
+
+@pytest.mark.parametrize(
+    ("sim_time", "clocks", "age", "text"),
+    [
+        (False, 0, 3.2 * 365.25 * 86400, "3.2 years behind the clock"),
+        (False, 0, 2.5 * 86400, "2.5 days behind"),
+        (False, 1, -7200.0, "2.0 hours ahead of"),
+        (True, 0, -1.7e9, "nobody publishes /clock"),
+        (True, 1, 5400.0, "1.5 hours behind"),
+    ],
+)
+def test_an_age_that_no_delay_explains_is_explained(sim_time, clocks, age, text):
+    node = SimpleNamespace(
+        get_parameter=lambda name: SimpleNamespace(value=sim_time),
+        count_publishers=lambda topic: clocks,
+    )
+    assert text in explain_age(node, age)
 
 
 class _Processor:

@@ -83,6 +83,14 @@ def test_save_writes_map_and_trajectory_and_says_what(client, camera, fresh, dir
     assert np.allclose(rows[-1, 1:4], [p.x, p.y, p.z], atol=1e-6)
 
 
+def test_saves_within_a_second_have_names_of_their_own(client, camera, fresh, directory):
+    feed(camera, fresh, 3)
+    answers = [client.call_async("save_map") for _ in range(4)]
+    wait_until(lambda: all(answer.done() for answer in answers), 20)
+    files = {answer.result().message.split(": ")[0] for answer in answers}
+    assert len(files) == 4 and files <= {str(path) for path in directory.iterdir()}
+
+
 def test_a_save_that_fails_says_why_and_leaves_no_file(client, camera, fresh, directory):
     answer = client.call("save_map")
     assert not answer.success

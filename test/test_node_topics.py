@@ -3,6 +3,7 @@
 """Topics, TF, diagnostics and parameters of a running node, seen from another process."""
 
 import math
+import re
 import time
 
 import numpy as np
@@ -145,7 +146,20 @@ def test_another_broadcaster_of_our_frame_is_warned_about(client, camera, fresh,
         return "somebody else broadcasts 'world' -> 'odom'" in node.log
 
     wait_until(warned, 10)
+    transform.child_frame_id = "base_link"
+    for _ in range(5):
+        other.publish(TFMessage(transforms=[transform]))
+        time.sleep(0.05)
     client.node.destroy_publisher(other)
+    assert node.log.count("somebody else broadcasts") == 1
+
+
+def test_images_of_another_time_are_said_once(client, camera, fresh, node):
+    feed(camera, fresh, 4)
+    time.sleep(0.5)
+    feed(camera, fresh, 1)
+    assert len(re.findall(r"the images are \d\d\.\d years behind the clock", node.log)) == 1
+    assert "use_sim_time: true" in node.log
 
 
 def test_diagnostics_count_and_name_the_state(client, camera, fresh):

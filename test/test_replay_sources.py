@@ -200,6 +200,20 @@ def test_a_video_gives_every_frame_or_every_nth(video):
     assert thinned.losses.sentences == []
 
 
+def test_a_start_behind_the_end_is_refused(tmp_path, video):
+    late = Span(start_offset=60.0)
+    with Bag(write_messages(tmp_path / "bag", camera_messages(11))) as bag:
+        with pytest.raises(SourceError, match=r"60 lies behind the end of .*bag, which is 1\.0 s"):
+            BagSource(bag, "", late)
+        assert len(list(BagSource(bag, "", Span(start_offset=1.0)).frames())) == 1
+    with pytest.raises(SourceError, match=r"clip\.avi, which is 1\.5 s"):
+        VideoSource(video, late)
+    (tmp_path / "folder").mkdir()
+    Image.fromarray(picture(0)).save(tmp_path / "folder" / "a.png")
+    with pytest.raises(SourceError, match=r"folder, which is 0\.0 s"):
+        FolderSource(tmp_path / "folder", late)
+
+
 def test_a_cut_video_is_read_up_to_the_cut_and_named(video):
     data = video.read_bytes()
     video.write_bytes(data[: int(len(data) * 0.6)])

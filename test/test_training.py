@@ -26,10 +26,12 @@ from training.losses import (  # noqa: E402
 )
 from training.metrics import rotation_rpe, sequence_metrics  # noqa: E402
 from training.optimisers import _orthogonal  # noqa: E402
-from training.schedule import STAGES, draw_layout, rate_factor, stage_at  # noqa: E402
+from training.schedule import CONTINUED, FROM_BACKBONE, draw_layout, rate_factor, stage_at  # noqa: E402
+from training.store import Clips, mirror  # noqa: E402
 
 from lingbot_map_ros.geometry.poses import encode_pose  # noqa: E402
 from lingbot_map_ros.models.checkpoint import load_model  # noqa: E402
+from lingbot_map_ros.models.quantize import load_quantized  # noqa: E402
 from lingbot_map_ros.synthetic.sequence import HELD_OUT, make_sequence  # noqa: E402
 
 WEIGHTS = ROOT / "lingbot_map_ros" / "weights"
@@ -100,9 +102,12 @@ def test_metrics_of_the_truth_are_perfect_in_any_unit(clip):
 
 
 def test_schedule_ends_with_streams_longer_than_the_window():
-    final = stage_at(1.0)
-    assert final is STAGES[-1]
+    final = stage_at(FROM_BACKBONE, 1.0)
+    assert final is FROM_BACKBONE[-1]
     assert all(layout.frames > 4 * layout.window for _, layout in final.layouts)
+    continued = stage_at(CONTINUED, 0.0)
+    longest = max(continued.layouts, key=lambda choice: choice[0])[1]
+    assert longest.frames > 4 * longest.window
     assert draw_layout(final, 3, 360) == draw_layout(final, 3, 360)
     assert draw_layout(final, 3, 10).frames == 10
     assert rate_factor(0, 0.0) < rate_factor(1000, 0.0) == 1.0
@@ -117,27 +122,77 @@ def test_orthogonal_updates():
         assert singular.min() > 0.5 and singular.max() < 1.3
 
 
-@pytest.mark.slow
-def test_smoke_run_and_resume(tmp_path):
+def train(output, *options):
+    """Two steps of the smallest preset on the CPU; what the program logged."""
     command = [sys.executable, SCRIPTS / "train_small.py", "--preset", "tiny", "--steps", "2"]
-    command += ["--frames", "12", "--tracks", "1", "--workers", "1", "--output", tmp_path]
-    for _ in range(2):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-        }
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=600, check=False
-        )
-        assert done.returncode == 0, done.stderr
-    assert "resumed at step 2" in done.stderr
-    with (tmp_path / "log.csv").open() as file:
+    command += ["--frames", "12", "--tracks", "1", "--workers", "1", "--output", output, *options]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.slow
+def test_smoke_run_resumed_and_continued_from_exported_weights(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    train(first)
+    assert "resumed at step 2" in train(first)
+    with (first / "log.csv").open() as file:
         rows = list(csv.reader(file))
     assert {row[1] for row in rows if row[0] == "evaluation"} == {"2", "4"}
-    model = load_model(tmp_path / "small.safetensors")
-    assert model.config.image_size == 112
+    weights = first / "small.safetensors"
+    assert load_model(weights).config.image_size == 112
+    train(second, "--weights", weights, "--export", tmp_path / "parts")
+    before, _ = load_quantized(weights)
+    after, _ = load_quantized(second / "small.safetensors")
+    largest = max(float((after[name] - before[name]).abs().max()) for name in before)
+    assert 0 < largest < 0.05, "two steps of a warm-up move the weights, but not far"
+    parts = sorted((tmp_path / "parts").glob("small.safetensors.*"))
+    joined = b"".join(part.read_bytes() for part in parts)
+    assert joined == (second / "small.safetensors").read_bytes()
+
+
+def test_mirrored_clips_are_consistent():
+    """In a mirrored world points of one frame fall on the surfaces of another as before."""
+    s = make_sequence(HELD_OUT + 901, 6, 210, 126, "loop", 0.5)
+    clips = Clips(
+        torch.from_numpy(s.images).permute(0, 3, 1, 2).float()[None] / 255,
+        torch.from_numpy(s.depth)[None],
+        torch.from_numpy(s.poses).float()[None],
+        torch.tensor([[s.intrinsics[0, 0], s.intrinsics[1, 1]]], dtype=torch.float32),
+    )
+    mirrored = mirror(clips, torch.tensor([True]))
+    assert torch.equal(mirror(clips, torch.tensor([False])).images, clips.images)
+    assert torch.equal(mirrored.images[..., 1:], clips.images.flip(-1)[..., :-1])
+    assert torch.linalg.det(mirrored.poses[..., :3, :3]).allclose(torch.ones(6))
+    assert reprojection_error(mirrored) < 1.2 * reprojection_error(clips) < 0.02
+    turned = mirrored._replace(poses=clips.poses)
+    assert reprojection_error(turned) > 3 * reprojection_error(clips)
+
+
+def reprojection_error(clips):
+    """Median relative difference between the depth of frame 5 seen from frame 0 and its own."""
+    height, width = clips.depth.shape[-2:]
+    focal = clips.focal[0]
+    v, u = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    middle = torch.tensor([width / 2, height / 2])
+    depth = clips.depth[0, 0]
+    rays = (torch.stack((u, v), -1) - middle) / focal
+    points = torch.cat(
+        (rays * depth[..., None], depth[..., None], torch.ones_like(rays[..., :1])), -1
+    )
+    seen = points @ (torch.linalg.inv(clips.poses[0, 5]) @ clips.poses[0, 0]).T
+    x, y = (seen[..., :2] / seen[..., 2:3] * focal + middle).round().long().unbind(-1)
+    inside = (depth > 0) & (x >= 1) & (x < width) & (y >= 0) & (y < height) & (seen[..., 2] > 0)
+    there = clips.depth[0, 5][y[inside], x[inside]]
+    return float(((there - seen[..., 2][inside]).abs() / there).median())
 
 
 def test_shipped_file_has_the_recorded_digest_and_size():

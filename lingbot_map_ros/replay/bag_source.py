@@ -40,12 +40,14 @@ class BagSource:
     Raises
     ------
     SourceError
-        If the topic is not there or, without ``topic``, there is not exactly one.
+        If the topic is not there or, without ``topic``, there is not exactly one, or the span
+        begins behind the end.
     """
 
     def __init__(self, bag: Bag, topic: str, span: Span, use_camera_info: bool = True) -> None:
         self._bag = bag
         self.topic = _choose(bag, topic)
+        span.check(bag.end_ns - bag.start_ns, str(bag.path))
         self._rate = span.rate
         self._start, self._stop = span.bounds_ns(bag.start_ns)
         self.name = f"{self.topic} of {bag.path}"

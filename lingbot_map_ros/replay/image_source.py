@@ -30,7 +30,7 @@ class FolderSource:
     Raises
     ------
     SourceError
-        If there is no such folder or no image in it.
+        If there is no such folder or no image in it, or the span begins behind the last one.
     """
 
     def __init__(self, path: str | Path, span: Span) -> None:
@@ -46,6 +46,7 @@ class FolderSource:
         period = 1e9 / (span.rate or FOLDER_RATE)
         numbered = [round(index * period) for index in range(len(files))]
         times = [stamp for stamp in stamps if stamp is not None] if timed else numbered
+        span.check(max(times) - min(times), str(folder))
         start, stop = span.bounds_ns(min(times))
         thinning = Thinning(span.rate if timed else 0.0)
         self._files = [
@@ -82,7 +83,7 @@ class VideoSource:
     Raises
     ------
     SourceError
-        If the file is missing or no video.
+        If the file is missing or no video, or the span begins behind its end.
     """
 
     def __init__(self, path: str | Path, span: Span) -> None:
@@ -95,6 +96,8 @@ class VideoSource:
         self._fps = fps if 0 < fps < 1000 else 30.0
         self._step = max(1, round(self._fps / span.rate)) if span.rate else 1
         self._promised = int(max(0, self._capture.get(cv2.CAP_PROP_FRAME_COUNT)))
+        if self._promised:
+            span.check(round(self._promised / self._fps * 1e9), str(path))
         self._start, self._stop = span.bounds_ns(0)
         self.name = f"video {path}"
         last = self._promised / self._fps

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from lingbot_map_ros.errors import LingbotMapError, SourceError
 from lingbot_map_ros.replay.arguments import non_negative, positive_int, strip_ros_arguments
 from lingbot_map_ros.replay.bag import IMAGE_TYPES, Bag
+from lingbot_map_ros.replay.source import Span
 
 if TYPE_CHECKING:
     from lingbot_map_ros.ros.player import PlayReport
@@ -118,6 +119,7 @@ def _play(bag: Bag, arguments: argparse.Namespace, ros: list[str]) -> "PlayRepor
         pace_window=arguments.pace_window,
         wait=arguments.wait,
     )
+    Span(arguments.start_offset).check(bag.end_ns - bag.start_ns, str(bag.path))
     start = bag.start_ns + int(arguments.start_offset * 1e9)
     stop = None if arguments.duration is None else start + int(arguments.duration * 1e9)
     try:

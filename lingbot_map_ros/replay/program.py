@@ -76,7 +76,8 @@ def _run(
     )
     evaluation = _evaluate(truth, options.output / outputs.TRAJECTORY, result)
     outputs.draw(options.output, runner, result["unit"], evaluation, truth)
-    result["status"] = "interrupted" if stop.number else "complete"
+    usual = "complete" if result["frames"]["poses"] else "failed"
+    result["status"] = "interrupted" if stop.number else usual
     result["exit_code"] = _exit_code(result, stop)
     outputs.write_report(options.output, result)
     return result

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from lingbot_map_ros.errors import SourceError
 from lingbot_map_ros.streaming.camera_model import CameraModel
 
 _NAMED_PROBLEMS = 5
@@ -37,6 +38,14 @@ class Span:
         """First stamp inside and first stamp behind (None = no end) of a recording's span."""
         start = begin_ns + round(self.start_offset * 1e9)
         return start, None if self.duration is None else start + round(self.duration * 1e9)
+
+    def check(self, length_ns: int, recording: str) -> None:
+        """Raise SourceError where nothing of a recording of this length is left."""
+        if self.start_offset * 1e9 > length_ns:
+            raise SourceError(
+                f"--start-offset {self.start_offset:g} lies behind the end of {recording}, which "
+                f"is {length_ns * 1e-9:.1f} s long"
+            )
 
 
 @dataclass

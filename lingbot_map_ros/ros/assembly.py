@@ -75,7 +75,7 @@ class Assembly:
         if self.worker.state is not WorkerState.READY:
             return
         self.source.start()
-        self._watchdog.check(self.parameters)
+        self._watchdog.check(self.parameters, self._stream.frame_age_s if self._stream else None)
         if self.parameters is not self._handed_over:
             wanted = self._handed_over = self.parameters
             self.worker.submit(lambda: self._loaded.set_parameters(wanted))

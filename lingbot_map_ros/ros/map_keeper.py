@@ -215,9 +215,14 @@ class MapKeeper:
         return f"{path}: {count} poses of {names}, {view.units}"
 
     def _file(self, name: str, suffix: str) -> Path:
-        stamp = time.strftime("%Y%m%d_%H%M%S")
+        """Path that no save before has taken."""
         directory = Path(self.parameters.output_directory).expanduser()
-        return directory / f"{name}_{stamp}.{suffix}"
+        stem = f"{name}_{time.strftime('%Y%m%d_%H%M%S')}"
+        path, number = directory / f"{stem}.{suffix}", 1
+        while path.exists():
+            number += 1
+            path = directory / f"{stem}_{number}.{suffix}"
+        return path
 
 
 def _options(parameters: Parameters) -> MapperOptions:

@@ -74,7 +74,7 @@ class MapNode(LifecycleNode):
             self._assembly = Assembly(self, self._server.read())
         except ConfigurationError as error:
             self._fault = str(error)
-            self.get_logger().error(f"cannot be configured: {error}")
+            self.get_logger().error(f"cannot be configured: {error}. {self._way_on()}")
             return TransitionCallbackReturn.FAILURE
         self._fault = ""
         return super().on_configure(state)
@@ -133,12 +133,21 @@ class MapNode(LifecycleNode):
             return
         if assembly.worker.state is WorkerState.FAILED:
             self._fault = assembly.worker.error
-            self.get_logger().error(f"the model cannot be used: {self._fault}")
+            self.get_logger().error(f"the model cannot be used: {self._fault}. {self._way_on()}")
             if self._active:
                 self.trigger_deactivate()
             self.trigger_cleanup()
         elif self._active:
             assembly.tick()
+
+    def _way_on(self) -> str:
+        """What to do about a node that waits unconfigured."""
+        name = self.get_fully_qualified_name()
+        return (
+            f"The node waits: change what is named here (ros2 param set {name} PARAMETER VALUE), "
+            f"then try again with: ros2 lifecycle set {name} configure && "
+            f"ros2 lifecycle set {name} activate"
+        )
 
     def _rebroadcast(self) -> None:
         if self._assembly is not None and self._active:

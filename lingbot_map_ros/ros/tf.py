@@ -54,7 +54,7 @@ class TransformBroadcaster:
         self._last_odom_to_base_ns = -1
         self._sent: dict[str, deque[int]] = {}
         self._camera_frame = ""
-        self._warned: set[str] = set()
+        self._warned = False
         self._subscriptions: list[Any] = []
         self._publisher = None
         self._static_publisher = None
@@ -146,19 +146,23 @@ class TransformBroadcaster:
         self._sent.setdefault(child, deque(maxlen=_REMEMBERED)).append(stamp_ns)
 
     def _watch(self, msg: Any) -> None:
-        """Warn, once a frame, of another publisher of a child that is ours."""
-        children = self.children
-        for transform in msg.transforms:
-            child = transform.child_frame_id.lstrip("/")
-            if child not in children or child in self._warned:
-                continue
-            stamp = transform.header.stamp
-            if stamp.sec * 1_000_000_000 + stamp.nanosec in self._sent.get(child, ()):
-                continue
-            self._warned.add(child)
-            self._node.get_logger().warning(
-                f"somebody else broadcasts '{transform.header.frame_id}' -> '{child}', which is "
-                f"also ours with tf_mode: {self._parameters.tf_mode}; frames will jump between "
-                "the two. Stop the other one, or set tf_mode (map: we only add map -> odom; "
-                "none: nothing), or choose other frame names"
-            )
+        """Warn, once, of another publisher of frames that are ours."""
+        if self._warned:
+            return
+        others = [transform for transform in msg.transforms if self._is_another_s(transform)]
+        if not others:
+            return
+        self._warned = True
+        what = " and ".join(f"'{t.header.frame_id}' -> '{t.child_frame_id}'" for t in others)
+        self._node.get_logger().warning(
+            f"somebody else broadcasts {what}, which is also ours with tf_mode: "
+            f"{self._parameters.tf_mode}; frames will jump between the two. Stop the other one, "
+            "or set tf_mode (map: we only add map -> odom; none: nothing), or choose other frame "
+            "names"
+        )
+
+    def _is_another_s(self, transform: TransformStamped) -> bool:
+        """Whether a transform moves a child that is ours and was not sent here."""
+        child, stamp = transform.child_frame_id.lstrip("/"), transform.header.stamp
+        stamp_ns = stamp.sec * 1_000_000_000 + stamp.nanosec
+        return child in self.children and stamp_ns not in self._sent.get(child, ())

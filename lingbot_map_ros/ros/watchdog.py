@@ -1,6 +1,6 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""What notices that no image comes, or that none gets through."""
+"""What notices that no image comes, that none gets through, or that all are of another time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from lingbot_map_ros.ros.input import Input
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.silence import explain_silence
 from lingbot_map_ros.ros.worker import Worker
+
+FAR_S = 3600.0
+"""Age of a frame that no delay explains."""
+_UNITS = ((365.25 * 86400, "years"), (86400, "days"), (3600, "hours"))
 
 
 class Watchdog:
@@ -23,9 +27,11 @@ class Watchdog:
         """Why no image may come; empty while they do."""
         self.stall = ""
         """Where the worker is stuck; empty while it is not."""
+        self._age_said = False
 
-    def check(self, parameters: Parameters) -> None:
-        """Look once; call it a few times a second."""
+    def check(self, parameters: Parameters, frame_age_s: float | None) -> None:
+        """Look once; call it a few times a second, with the age of the newest frame."""
+        self._check_age(frame_age_s)
         self._check_silence(parameters.no_input_timeout)
         self._check_stall(parameters.stall_timeout)
 
@@ -43,6 +49,12 @@ class Watchdog:
                 f"no image on {source.topic} for {source.images.age:.0f} s: {self.silence}"
             )
 
+    def _check_age(self, age: float | None) -> None:
+        if self._age_said or age is None or abs(age) < FAR_S:
+            return
+        self._age_said = True
+        self._node.get_logger().warning(explain_age(self._node, age))
+
     def _check_stall(self, timeout: float) -> None:
         busy = self._worker.busy_for
         if busy < timeout or self._source.images.age >= timeout:
@@ -56,3 +68,16 @@ class Watchdog:
                 f"no result for {busy:.0f} s while images arrive; the worker is at:\n{stack}"
             )
         self.stall = stack
+
+
+def explain_age(node: Node, age_s: float) -> str:
+    """Say why the newest image may be so far from now, and what to change."""
+    if node.get_parameter("use_sim_time").value and not node.count_publishers("/clock"):
+        return "use_sim_time is true, but nobody publishes /clock: TF and ages have no time"
+    unit, name = next((u for u in _UNITS if abs(age_s) >= u[0]), _UNITS[-1])
+    way = "behind" if age_s > 0 else "ahead of"
+    return (
+        f"the images are {abs(age_s) / unit:.1f} {name} {way} the clock, so TF of now and of the "
+        "images do not meet: for a recording set use_sim_time: true and play it with /clock; a "
+        "camera must stamp its images by this machine's clock"
+    )

@@ -12,6 +12,7 @@ import io
 import math
 import multiprocessing
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -46,28 +47,40 @@ def sample_focal(rng: np.random.Generator, size: tuple[int, int]) -> tuple[float
     return width / 2 / slope, height / 2 * aspect / slope
 
 
-def render_map(job: tuple[Path, Path, str, bool, tuple[int, int], int, int, int]) -> str:
-    """Render all tracks of a map; returns a line for the log."""
-    folder, output, name, held_out, size, stride, samples, most = job
-    scene, tracks = load_scene(folder, name)
-    tracks = tracks[:most]
-    target = output / ("held_out" if held_out else "train")
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
-    for number, track in enumerate(tracks):
-        focal = sample_focal(rng, size)
-        frames = [scene.render(pose, focal, size, samples) for pose in track[::stride]]
-        images = np.stack([image for image, _ in frames]).astype(np.float32)
-        gain = rng.uniform(*_MEAN_BRIGHTNESS) / max(images.mean(), 1)
-        partial = target / f".{name}_{number}.npz"
-        np.savez(
-            partial,
-            images=(images * gain).clip(0, 255).astype(np.uint8),
-            depth=np.stack([depth for _, depth in frames]).astype(np.float16),
-            poses=track[::stride],
-            focal=np.array(focal, np.float32),
-        )
-        partial.rename(target / f"{name}_{number}.npz")
-    return f"{name}: {len(tracks)} tracks"
+@dataclass(frozen=True)
+class Job:
+    """Track ``number`` of a map, rendered into ``target`` with ``samples`` squared rays a pixel."""
+
+    pack: Path
+    target: Path
+    name: str
+    number: int
+    size: tuple[int, int]
+    stride: int
+    samples: int
+
+
+def render_track(job: Job) -> str:
+    """Render a track, if the map has as many; returns a line for the log."""
+    scene, tracks = load_scene(job.pack, job.name)
+    if job.number >= len(tracks):
+        return f"{job.name}: no track {job.number}"
+    track = tracks[job.number][:: job.stride]
+    rng = np.random.default_rng(zlib.crc32(job.name.encode()) + job.number)
+    focal = sample_focal(rng, job.size)
+    frames = [scene.render(pose, focal, job.size, job.samples) for pose in track]
+    images = np.stack([image for image, _ in frames]).astype(np.float32)
+    gain = rng.uniform(*_MEAN_BRIGHTNESS) / max(images.mean(), 1)
+    partial = job.target / f".{job.name}_{job.number}.npz"
+    np.savez(
+        partial,
+        images=(images * gain).clip(0, 255).astype(np.uint8),
+        depth=np.stack([depth for _, depth in frames]).astype(np.float16),
+        poses=track,
+        focal=np.array(focal, np.float32),
+    )
+    partial.rename(job.target / f"{job.name}_{job.number}.npz")
+    return f"{job.name}: track {job.number}"
 
 
 def main() -> None:
@@ -78,31 +91,42 @@ def main() -> None:
     parser.add_argument("--height", type=int, default=126)
     parser.add_argument("--width", type=int, default=210)
     parser.add_argument("--stride", type=int, default=1, help="render every so many-th pose")
-    parser.add_argument("--samples", type=int, default=2, help="rays per pixel and axis")
-    parser.add_argument("--tracks", type=int, default=100, help="at most so many tracks of a map")
-    parser.add_argument("--held-out", action="store_true", help="only the held-out maps")
+    parser.add_argument(
+        "--samples",
+        type=int,
+        nargs="+",
+        default=[2],
+        help="rays per pixel and axis, tracks in turn",
+    )
+    parser.add_argument("--tracks", type=int, default=20, help="at most so many tracks of a map")
+    parser.add_argument("--part", choices=("all", "train", "held_out"), default="all")
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     args = parser.parse_args()
-    for part in ("train", "held_out"):
-        (args.output / part).mkdir(parents=True, exist_ok=True)
     names = sorted(p.stem for p in args.pack.glob("*.npz") if p.stem != "textures")
+    parts = {
+        name: "held_out" if i % HELD_OUT_EVERY == 0 else "train" for i, name in enumerate(names)
+    }
+    if args.part != "all":
+        parts = {name: part for name, part in parts.items() if part == args.part}
+    for part in set(parts.values()):
+        (args.output / part).mkdir(parents=True, exist_ok=True)
     size = (args.height, args.width)
+    # Each map's first track before any map's second: a training that waits sees all maps soon.
     jobs = [
-        (
+        Job(
             args.pack,
-            args.output,
+            args.output / part,
             name,
-            i % HELD_OUT_EVERY == 0,
+            number,
             size,
             args.stride,
-            args.samples,
-            args.tracks,
+            args.samples[number % len(args.samples)],
         )
-        for i, name in enumerate(names)
-        if not args.held_out or i % HELD_OUT_EVERY == 0
+        for number in range(args.tracks)
+        for name, part in parts.items()
     ]
     with multiprocessing.Pool(args.workers) as pool:
-        for line in pool.imap_unordered(render_map, jobs):
+        for line in pool.imap_unordered(render_track, jobs):
             print(line, flush=True)
 
 

@@ -18,8 +18,14 @@ def augment(images: Tensor) -> Tensor:
     """
     batch, frames, _, height, width = images.shape
     per_clip = (batch, 1, 1, 1, 1)
-    x = _blur(images, _uniform((batch,), 0, 1, images) ** 2)
-    x = x.clamp(0, 1) ** torch.exp(_uniform(per_clip, -0.45, 0.45, x))
+    # Below zero the blend sharpens, as cameras do.
+    strength = _uniform((batch,), -0.8, 1.2, images)
+    x = _blur(_blur(images, strength.sign() * strength**2), (2 * strength - 1).clamp(min=0))
+    per_channel = 0.1 * torch.randn(batch, 1, 3, 1, 1, device=x.device)
+    x = x.clamp(0, 1) ** torch.exp(_uniform(per_clip, -0.45, 0.45, x) + per_channel)
+    # Sensors and lamps mix colours: a random matrix near the identity.
+    mixing = torch.eye(3, device=x.device) + 0.12 * torch.randn(batch, 3, 3, device=x.device)
+    x = torch.einsum("bij,bsjhw->bsihw", mixing / mixing.sum(2, keepdim=True), x)
     balance = torch.exp(0.12 * torch.randn(batch, 1, 3, 1, 1, device=x.device))
     time = torch.linspace(-1, 1, frames, device=x.device)[None, :, None, None, None]
     drift = torch.exp(0.1 * torch.randn(per_clip, device=x.device) * time)

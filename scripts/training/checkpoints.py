@@ -40,6 +40,7 @@ class Checkpoints:
         self.step, self.seconds = 0, 0.0
         self.folder = args.output
         self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / LOG).touch()
         self._parameters = [p for p in trainer.parameters() if p.requires_grad]
         path = self.folder / STATE
         average = None
@@ -83,7 +84,7 @@ class Checkpoints:
             average.copy_(kept)
 
     def save(self) -> None:
-        """Write the state and the quantised average; rank 0 alone."""
+        """Write the state that a later call resumes from; rank 0 alone."""
         if self.world.rank:
             return
         state = {
@@ -96,12 +97,15 @@ class Checkpoints:
         partial = self.folder / (STATE + ".partial")
         torch.save(state, partial)
         partial.replace(self.folder / STATE)
+
+    def export(self) -> None:
+        """Write the quantised average, in parts too if asked for; rank 0 alone."""
+        if self.world.rank:
+            return
         model = self.trainer.model
         path = self.folder / WEIGHTS
         with self.averaged():
             save_quantized(path, model.state_dict(), model.config.to_dict())
-        if (self.folder / LOG).is_file():
-            plot_log(self.folder / LOG, self.folder / "log.png")
         if self.args.export is not None:
             self.args.export.mkdir(parents=True, exist_ok=True)
             data = path.read_bytes()
@@ -109,6 +113,11 @@ class Checkpoints:
                 part = self.args.export / f"{WEIGHTS}.{number}"
                 part.write_bytes(data[start : start + PART_BYTES])
             self._copy_log()
+
+    def plot(self) -> None:
+        """Draw the log; rank 0 alone."""
+        if self.world.rank == 0:
+            plot_log(self.folder / LOG, self.folder / "log.png")
 
     def log(self, kind: str, progress: float, values: dict[str, float]) -> None:
         """Append a row to the log; rank 0 alone."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from .distributed import World
 from .store import TrackStore
 
-CAPACITY = 192
+CAPACITY = 512
 LENGTH = 160
 _ENOUGH = 4
 _AHEAD = 3

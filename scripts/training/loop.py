@@ -21,11 +21,19 @@ from .clips import ClipFolder
 from .distributed import World
 from .losses import make_targets, total_loss
 from .metrics import sequence_metrics
-from .network import ClipTrainer, compile_blocks, initial_model
+from .network import ClipTrainer, compile_blocks, continued_model, initial_model
 from .optimisers import Optimisers
 from .rooms import RoomTracks
-from .schedule import SCALE_FRAMES, WINDOW, draw_layout, rate_factor, stage_at
-from .store import Clips, TrackStore, join
+from .schedule import (
+    CONTINUED,
+    FROM_BACKBONE,
+    SCALE_FRAMES,
+    WINDOW,
+    draw_layout,
+    rate_factor,
+    stage_at,
+)
+from .store import Clips, TrackStore, join, mirror
 
 logger = logging.getLogger("train")
 
@@ -33,9 +41,11 @@ TRACK_FRAMES = 128
 EVALUATION_FRAMES, EVALUATION_TRACKS = 120, 3
 DEPTH_SHARE = 4
 AGREE_EVERY = 20
-RENDER_EVERY = 2
+FRAMES_PER_TRACK = 720  # of training, until the next room track is rendered
 REPORT_EVERY = 50
-EVALUATE_SECONDS, SAVE_SECONDS = 90.0, 120.0
+EVALUATE_SECONDS, EXPORT_SECONDS, SAVE_SECONDS = 90.0, 60.0, 240.0
+# Fresh read-outs beside trained weights first learn to read before they teach.
+TEACHING_STEPS = 300
 EMA_DECAY = 0.998
 MAX_NORM = 1.0
 
@@ -78,12 +88,16 @@ class Trainer:
         compiled = cuda and not args.eager
         self.rooms.open(self.device, textures, compiled=compiled)
         self.held_out.open(self.device, None, compiled=False)
-        model = initial_model(config, args.backbone, self.device)
+        if args.weights is None:
+            model = initial_model(config, args.backbone, self.device)
+        else:
+            model = continued_model(config, args.weights, self.device)
+        self.stages = FROM_BACKBONE if args.weights is None else CONTINUED
         self.module = ClipTrainer(model)
         if compiled:
             compile_blocks(model)
         self.flex = cuda and not args.dense
-        self.optimisers = Optimisers(self.module, args.lr)
+        self.optimisers = Optimisers(self.module, args.lr, args.backbone_rate)
         self.checkpoints = Checkpoints(args, world, self.module, self.optimisers, EMA_DECAY)
         self.ddp = (
             DistributedDataParallel(
@@ -110,23 +124,24 @@ class Trainer:
         args, state = self.args, self.checkpoints
         first_step, spent_before = state.step, state.seconds
         progress = min(spent_before / state.total_seconds(), 1.0)
-        self.rooms.difficulty = stage_at(progress).difficulty
+        self.rooms.difficulty = stage_at(self.stages, progress).difficulty
         for _ in range(1 if args.steps < REPORT_EVERY else min(32, self.store.capacity)):
             self.store.add(*self.rooms.render())
         logger.info("store filled after %.1f s", time.monotonic() - self.start)
         begin = time.monotonic()
-        last_evaluation = last_save = begin
+        last_evaluation = last_export = last_save = begin
         losses: list[dict[str, torch.Tensor]] = []
         while state.step - first_step < args.steps:
             step = state.step
             if step % AGREE_EVERY == 0 or step == first_step:
                 now = time.monotonic()
-                state.seconds, total, finished, evaluate, save = self.world.agree(
+                state.seconds, total, finished, evaluate, export, save = self.world.agree(
                     [
                         spent_before + now - begin,
                         state.total_seconds(),
                         now - self.start > args.seconds,
                         now - last_evaluation > EVALUATE_SECONDS,
+                        now - last_export > EXPORT_SECONDS,
                         now - last_save > SAVE_SECONDS,
                     ],
                     self.device,
@@ -140,19 +155,24 @@ class Trainer:
                 if save:
                     state.save()
                     last_save = time.monotonic()
+                if export:
+                    state.export()
+                    last_export = time.monotonic()
             losses.append(self.train_step(step, progress))
             state.step += 1
             if state.step % REPORT_EVERY == 0:
                 self._report(losses, progress, begin, state.step - first_step)
                 losses = []
         self.evaluate(progress)
+        state.export()
         state.save()
+        state.plot()
 
     def train_step(self, step: int, progress: float) -> dict[str, torch.Tensor]:
         """One update; returns the losses, still on the device."""
-        stage = stage_at(progress)
+        stage = stage_at(self.stages, progress)
         self.rooms.difficulty = stage.difficulty
-        if step % RENDER_EVERY == 0 and self.rooms.ready():
+        if step % max(FRAMES_PER_TRACK // self.args.frames, 1) == 0 and self.rooms.ready():
             self.store.add(*self.rooms.render())
         layout = draw_layout(stage, step, min(self.args.frames, self.store.length))
         batch = self._clips(layout, stage.max_stride, stage.openarena)
@@ -160,8 +180,9 @@ class Trainer:
         target = make_targets(batch.poses, batch.depth, batch.focal, layout.first_call)
         frames = images.shape[0] * images.shape[1]
         chosen = torch.randperm(frames, device=self.device)[: max(frames // DEPTH_SHARE, 1)]
+        teaching = 1.0 if self.args.weights is None else min(step / TEACHING_STEPS, 1.0)
         with self.autocast:
-            losses = self.ddp(images, self._mask(layout), target, chosen)
+            losses = self.ddp(images, self._mask(layout), target, chosen, teaching)
         loss = total_loss(losses)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.optimisers.parameters, MAX_NORM, foreach=True)
@@ -210,7 +231,8 @@ class Trainer:
         if batch > others:
             rooms = batch - others
             parts.append(self.store.sample(rooms, layout.frames, max_stride, self.generator))
-        return join(parts)
+        clips = join(parts)
+        return mirror(clips, torch.rand(batch, device=self.device) < 0.5)
 
     def _mask(self, layout: ClipLayout) -> ClipMask:
         if layout not in self.masks:

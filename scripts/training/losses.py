@@ -10,16 +10,17 @@ from torch import Tensor, nn
 from lingbot_map_ros.geometry.poses import matrix_to_quaternion
 
 ITERATION_DECAY = 0.7
-PAIR_GAPS = ((1, 3.0), (2, 2.0), (4, 1.5), (8, 1.0), (16, 0.7))
+PAIR_GAPS = ((1, 3.0), (2, 2.0), (4, 1.5), (8, 1.5), (16, 1.0), (32, 0.5), (64, 0.3))
 WEIGHTS = {
-    "translation": 1.0,
+    "translation": 1.2,
     "rotation": 1.5,
-    "pair_translation": 1.0,
-    "pair_rotation": 3.0,
-    "fov": 0.5,
+    "pair_translation": 1.5,
+    "pair_rotation": 4.0,
+    "fov": 1.0,
     "depth": 1.0,
+    "log_depth": 1.0,
     "gradient": 0.5,
-    "points": 0.5,
+    "points": 0.4,
     "flow": 0.3,
     "motion": 1.0,
 }
@@ -154,6 +155,8 @@ def depth_losses(depth: Tensor, confidence: Tensor, target: Tensor) -> dict[str,
             gradient.append((slope.abs().clamp(max=1.0) * both).sum() / both.sum().clamp(min=1))
     return {
         "depth": (weighted * known).sum() / count,
+        # Where the network is unsure the weighted error counts little; in AbsRel it counts fully.
+        "log_depth": error.abs().clamp(max=1.0).sum() / count,
         "gradient": torch.stack(gradient).mean(),
         "absrel": ((error.exp() - 1).abs() * known).sum().detach() / count,
     }

@@ -13,13 +13,26 @@ from lingbot_map_ros.heads import dpt_head
 from lingbot_map_ros.models.clip import ClipMask, forward_clip
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
-from lingbot_map_ros.models.quantize import dequantize
+from lingbot_map_ros.models.quantize import dequantize, load_quantized
 
 from .losses import AuxiliaryHeads, Targets, depth_losses, pose_losses
 
 LAYER_SCALE = 0.3
 TYPICAL_FOV = (0.85, 1.25)
-BACKBONE_RATE = 0.12
+
+
+def continued_model(config: GCTConfig, weights: Path, device: torch.device) -> GCTStream:
+    """Model with exported weights, ready to be trained on."""
+    model = GCTStream(config, attention_backend="sdpa", device=device)
+    state, _ = load_quantized(weights)
+    model.load_state_dict(state)
+    return _trainable(model)
+
+
+def _trainable(model: GCTStream) -> GCTStream:
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not name.endswith("mask_token"))
+    return model
 
 
 def initial_model(config: GCTConfig, backbone: Path | None, device: torch.device) -> GCTStream:
@@ -29,7 +42,6 @@ def initial_model(config: GCTConfig, backbone: Path | None, device: torch.device
     larger, the special tokens differ from the start, and the pose starts at a plausible camera.
     """
     model = GCTStream(config, attention_backend="sdpa", device=device)
-    model.requires_grad_(True)
     aggregator, head = model.aggregator, model.camera_head
     with torch.no_grad():
         for block in (*aggregator.frame_blocks, *aggregator.global_blocks, *head.trunk):
@@ -48,10 +60,7 @@ def initial_model(config: GCTConfig, backbone: Path | None, device: torch.device
             if unexpected or set(missing) - {"register_tokens", "mask_token"}:
                 raise ValueError(f"{backbone} is no backbone of this preset: {missing, unexpected}")
             aggregator.patch_embed.register_tokens.normal_(std=0.02)
-    for name, parameter in model.named_parameters():
-        if name.endswith("mask_token"):
-            parameter.requires_grad_(False)
-    return model
+    return _trainable(model)
 
 
 class ClipTrainer(nn.Module):
@@ -68,16 +77,23 @@ class ClipTrainer(nn.Module):
         )
 
     def forward(
-        self, images: Tensor, mask: ClipMask, target: Targets, depth_frames: Tensor
+        self,
+        images: Tensor,
+        mask: ClipMask,
+        target: Targets,
+        depth_frames: Tensor,
+        teaching: float = 1.0,
     ) -> dict[str, Tensor]:
-        """Losses of clips ``images [B, S, 3, H, W]``; depth is trained on ``depth_frames``."""
+        """Losses of clips ``images [B, S, 3, H, W]``; depth is trained on ``depth_frames``.
+
+        ``teaching`` scales the gradients that go from the read-outs back into the network.
+        """
         clip = forward_clip(self.model, images, mask, depth_frames)
         true_depth = target.depth.flatten(0, 1)[depth_frames]
         losses = pose_losses(clip.poses.float(), target)
         losses |= depth_losses(clip.depth.float(), clip.confidence.float(), true_depth)
-        losses |= self.auxiliary(
-            clip.outputs, target, mask.previous, self.model.aggregator.num_special
-        )
+        outputs = [torch.lerp(output.detach(), output, teaching) for output in clip.outputs]
+        losses |= self.auxiliary(outputs, target, mask.previous, self.model.aggregator.num_special)
         return losses
 
 

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from .network import ClipTrainer
 
-BACKBONE_RATE = 0.12
 MUON_DECAY, ADAM_DECAY = 0.05, 0.02
 MOMENTUM = 0.95
 # Coefficients of the quintic Newton-Schulz iteration towards the nearest orthogonal matrix.
@@ -72,7 +71,7 @@ def _orthogonal(matrices: Tensor) -> Tensor:
 class Optimisers:
     """Both optimisers; the backbone, which is trained already, moves slower."""
 
-    def __init__(self, trainer: ClipTrainer, rate: float) -> None:
+    def __init__(self, trainer: ClipTrainer, rate: float, backbone_rate: float) -> None:
         model = trainer.model
         blocks = (
             *model.aggregator.frame_blocks,
@@ -89,7 +88,7 @@ class Optimisers:
         self.adam = torch.optim.AdamW(
             [
                 {"params": rest, "base": rate},
-                {"params": backbone, "base": rate * BACKBONE_RATE},
+                {"params": backbone, "base": rate * backbone_rate},
             ],
             lr=rate,
             betas=(0.9, 0.98),

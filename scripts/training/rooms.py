@@ -24,6 +24,7 @@ FPS = 10.0
 _STREAM = 3  # of random numbers, apart from the sequences' and the sampler's
 _ASPECTS = (1.25, 1.85)
 _SQUEEZED = 0.2  # share of tracks whose pixels are not square: images are usually cropped
+_EASIEST = 0.5
 _FOV = (math.radians(45), math.radians(100))
 
 
@@ -98,7 +99,7 @@ class RoomTracks:
     def _refill(self) -> None:
         while len(self._planned) < self._ahead:
             # Gentle and hard tracks at all times, harder ones as training goes on.
-            difficulty = float(self._rng.uniform(0.3, 1.0) * self.difficulty)
+            difficulty = float(self._rng.uniform(_EASIEST, 1.0) * self.difficulty)
             seed = (int(self.held_out), self.seed, self._count)
             self._planned.append(
                 self._pool.submit(

@@ -1,6 +1,10 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is trained when: from short gentle clips to long streams, and the learning rate."""
+"""What is trained when: from short gentle clips to long streams, and the learning rate.
+
+``FROM_BACKBONE`` teaches a network that knows images only; ``CONTINUED`` goes on with one that can
+stream already, with long streams from the start.
+"""
 
 import math
 import random
@@ -38,18 +42,26 @@ _MIDDLE = (
 )
 _STREAM = ((4, _layout(120, 4, WINDOW)), (1, _layout(120, 1, WINDOW)), (1, _layout(120, 4, 12)))
 
-STAGES = (
+# Strides up to 3 over 40 frames: views as far apart as photographs of a walk.
+_CONTINUED = (
+    (8, _layout(120, 4, WINDOW)),
+    (2, _layout(40, 4, WINDOW)),
+    (1, _layout(40, 1, 12, 2)),
+)
+
+FROM_BACKBONE = (
     Stage(0.15, _SHORT, 3, 0.6, 0.0),
     Stage(0.30, _SHORT, 3, 0.8, 0.25),
     Stage(0.60, _MIDDLE, 3, 1.0, 0.35),
     Stage(0.80, (*_MIDDLE, *_STREAM), 3, 1.0, 0.35),
     Stage(1.00, _STREAM, 1, 1.0, 0.35),
 )
+CONTINUED = (Stage(1.00, _CONTINUED, 3, 1.0, 0.5),)
 
 
-def stage_at(progress: float) -> Stage:
+def stage_at(stages: tuple[Stage, ...], progress: float) -> Stage:
     """Stage at ``progress`` in [0, 1]."""
-    return next((stage for stage in STAGES if progress < stage.until), STAGES[-1])
+    return next((stage for stage in stages if progress < stage.until), stages[-1])
 
 
 def draw_layout(stage: Stage, step: int, budget: int) -> ClipLayout:

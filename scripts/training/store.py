@@ -67,6 +67,33 @@ class TrackStore:
         )
 
 
+def mirror(clips: Clips, chosen: Tensor) -> Clips:
+    """Mirror the clips ``chosen [B]`` (bool) left to right: images, depth and the world.
+
+    The column that the mirrored camera sees beyond the image's edge repeats its neighbour; its
+    depth is unknown.
+    """
+
+    def flip(x: Tensor) -> Tensor:
+        # The principal point is W/2 with pixel centres at integers: column u comes to W - u.
+        return x.flip(-1).roll(1, dims=-1)
+
+    images, depth = flip(clips.images), flip(clips.depth)
+    images[..., 0], depth[..., 0] = images[..., 1], 0
+    sign = torch.tensor([-1.0, 1, 1, 1], device=depth.device)
+    poses = sign[:, None] * clips.poses * sign
+
+    def choose(a: Tensor, b: Tensor) -> Tensor:
+        return torch.where(chosen.view(-1, *(1,) * (a.ndim - 1)), a, b)
+
+    return Clips(
+        choose(images, clips.images),
+        choose(depth, clips.depth),
+        choose(poses, clips.poses),
+        clips.focal,
+    )
+
+
 def join(parts: list[Clips]) -> Clips:
     """One batch of several."""
     return Clips(*(torch.cat(tensors) for tensors in zip(*parts)))
