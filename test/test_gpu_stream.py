@@ -32,9 +32,9 @@ def weights():
 
 
 def build(weights, device="cuda", dtype=torch.bfloat16, **options):
-    model = GCTStream(CONFIG, pending_limit=3, **options)
+    model = GCTStream(CONFIG, pending_limit=3, device=device, dtype=dtype, **options)
     model.load_state_dict(weights)
-    return model.place(torch.device(device), dtype)
+    return model
 
 
 def stream(model, modes):

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -35,11 +36,14 @@ def fastest(problem: Problem, names: Sequence[str]) -> Kernel:
     for kernel in kernels:
         if known.get(key) == str(kernel):
             return kernel
+    # Compiling them for the first time takes minutes; each kind on a processor of its own.
+    with ThreadPoolExecutor() as pool:
+        builds = [pool.submit(_full_window, problem, kernel) for kernel in kernels]
     times: dict[Kernel, float] = {}
     failures: list[str] = []
-    for kernel in kernels:
+    for kernel, build in zip(kernels, builds, strict=True):
         try:
-            times[kernel] = milliseconds(problem, kernel)
+            times[kernel] = milliseconds(problem, build.result())
         except (RuntimeError, OSError, ValueError) as error:
             failures.append(f"{kernel}: {error}")
             logger.warning("attention kernel %s does not run here: %s", kernel, error)
@@ -49,17 +53,29 @@ def fastest(problem: Problem, names: Sequence[str]) -> Kernel:
             "attention_backend: sdpa"
         )
     logger.info("attention kernels: %s", ", ".join(f"{k} {ms:.3f} ms" for k, ms in times.items()))
+    del builds
+    torch.cuda.empty_cache()
     best = min(times, key=lambda kernel: times[kernel])
     _write(path, {**known, key: str(best)})
     return best
 
 
-def milliseconds(problem: Problem, kernel: Kernel) -> float:
-    """Time of one block's attention over a full window, as a CUDA graph replays it."""
+def _full_window(problem: Problem, kernel: Kernel) -> FlashInferBackend:
+    """Back end that is planned for a full window; compiles the kernel where that is new."""
     layout = problem.layout
     table = PageTable.empty(layout)
     for _ in range(layout.scale_frames + layout.window):
         table = table.append()
+    with torch.cuda.device(problem.device):
+        backend = FlashInferBackend(problem, kernel)
+        backend.plan(table, layout.tokens_per_frame)
+    return backend
+
+
+@torch.no_grad()
+def milliseconds(problem: Problem, backend: FlashInferBackend) -> float:
+    """Time of one block's attention over a full window, as a CUDA graph replays it."""
+    layout = problem.layout
     with torch.cuda.device(problem.device):
         shape = (layout.tokens_per_frame, problem.num_heads, problem.head_dim)
         q = torch.randn(shape, dtype=problem.dtype, device=problem.device)
@@ -67,8 +83,6 @@ def milliseconds(problem: Problem, kernel: Kernel) -> float:
         # Zeros would need less power, and so be faster, than real keys.
         kv = torch.randn(pages, dtype=problem.dtype, device=problem.device)
         kv = kv.to(problem.cache_dtype)
-        backend = FlashInferBackend(problem, kernel)
-        backend.plan(table, len(q))
         backend.run(q, kv)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from lingbot_map_ros.layers.flashinfer_backend import FlashInferBackend, Kernel, Problem
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -20,6 +19,7 @@ from lingbot_map_ros.layers.attention_backends import (
     GatherSdpaBackend,
     usable_kernels,
 )
+from lingbot_map_ros.layers.flashinfer_backend import FlashInferBackend, Kernel, Problem
 from lingbot_map_ros.layers.flashinfer_cache import FlashInferKVCacheManager
 from lingbot_map_ros.layers.page_table import PageTable
 
