@@ -5,12 +5,10 @@
 Messages go out as the serialized bytes they were recorded as, which costs next to nothing.
 """
 
-import importlib
-import struct
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from builtin_interfaces.msg import Time
 from rclpy.duration import Duration
@@ -22,7 +20,7 @@ from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPo
 from rosgraph_msgs.msg import Clock
 
 from lingbot_map_ros.errors import ConfigurationError
-from lingbot_map_ros.ros.pacing import Flight
+from lingbot_map_ros.ros.answers import Answers, message_class
 from lingbot_map_ros.ros.timeline import Timeline
 
 CLOCK_PERIOD_S = 0.01
@@ -103,10 +101,9 @@ class BagPlayer:
         self._node = node
         self._options = options
         self._images = set(image_topics)
-        self._flight = Flight()
-        self._pacing = False
         self._executor = SingleThreadedExecutor(context=node.context)
         self._executor.add_node(node)
+        self._answers = Answers(node, self._executor, options.pace_by, options.pace_timeout)
         self._clock = node.create_publisher(Clock, "/clock", 10)
         self._publishers: dict[str, Publisher] = {}
         for topic, msgtype in topics.items():
@@ -128,7 +125,7 @@ class BagPlayer:
         waiting_said = False
         while True:
             found = any(p.get_subscription_count() for p in watched) or not watched
-            if found and (not self._options.pace_by or self._subscribe_to_answers()):
+            if found and self._answers.subscribe():
                 self._let_discovery_settle()
                 return True
             if time.monotonic() >= deadline:
@@ -141,9 +138,10 @@ class BagPlayer:
         for publisher in watched:
             if not publisher.get_subscription_count():
                 self._node.get_logger().warning(self._explain_absence(publisher.topic_name))
-        if self._options.pace_by and not self._pacing:
-            name = self._node.resolve_topic_name(self._options.pace_by)
-            self._node.get_logger().warning(f"nobody publishes {name}; images are not paced by it")
+        if not self._answers.subscribe():
+            self._node.get_logger().warning(
+                f"nobody publishes {self._answers.topic}; images are not paced by it"
+            )
         return found
 
     def play(self, messages: Iterable[Recorded]) -> None:
@@ -154,18 +152,16 @@ class BagPlayer:
             if publisher is None or len(message.data) < _SMALLEST_MESSAGE:
                 continue
             is_image = message.topic in self._images
-            if is_image and self._pacing and len(self._flight) >= self._options.pace_window:
-                self._wait_for_answers(self._options.pace_window - 1)
+            if is_image and self._answers.wait(self._options.pace_window - 1):
                 timeline.forgive_delay(message.stamp_ns)
             self._idle_until(timeline, message.stamp_ns)
             self._publish(publisher, message.data)
             self.report.messages += 1
             if is_image:
                 self.report.images += 1
-                if self._pacing:
-                    self._flight.send(header_stamp(message.data))
-        self._wait_for_answers(0)
-        self.report.unanswered = self._flight.unanswered
+                self._answers.send(message.data)
+        self._answers.wait(0)
+        self.report.unanswered = self._answers.flight.unanswered
 
     def flush(self) -> None:
         """Wait until everything has arrived where reliability was promised; call it at the end."""
@@ -193,24 +189,6 @@ class BagPlayer:
                 readers, since = found, time.monotonic()
             self._executor.spin_once(timeout_sec=0.02)
 
-    def _subscribe_to_answers(self) -> bool:
-        """Subscribe to ``pace_by`` as soon as its publisher tells the type."""
-        if self._pacing:
-            return True
-        name = self._node.resolve_topic_name(self._options.pace_by)
-        found = self._node.get_publishers_info_by_topic(name)
-        if not found:
-            return False
-        qos = QoSProfile(depth=1000, reliability=found[0].qos_profile.reliability)
-        self._node.create_subscription(
-            message_class(found[0].topic_type), name, self._on_answer, qos, raw=True
-        )
-        self._pacing = True
-        return True
-
-    def _on_answer(self, data: bytes) -> None:
-        self._flight.answer(header_stamp(data))
-
     def _explain_absence(self, name: str) -> str:
         others = self._node.count_subscribers(name)
         if others and not self._options.reliable:
@@ -227,23 +205,6 @@ class BagPlayer:
         self._executor.spin_once(timeout_sec=0)
         self._tick(stamp_ns)
 
-    def _wait_for_answers(self, most: int) -> None:
-        """Wait until at most so many images are in flight; gives up one when nothing happens."""
-        deadline, before = time.monotonic() + self._options.pace_timeout, len(self._flight)
-        while len(self._flight) > most:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                self._node.get_logger().warning(
-                    f"no answer to the image of {self._flight.give_up() * 1e-9:.3f} on "
-                    f"{self._options.pace_by} within {self._options.pace_timeout:g} s; going on"
-                )
-            else:
-                self._executor.spin_once(timeout_sec=min(left, 0.1))
-            # An answer renews the patience; after a time-out the rest of a round is not waited for.
-            if left > 0 and len(self._flight) != before:
-                deadline = time.monotonic() + self._options.pace_timeout
-            before = len(self._flight)
-
     def _tick(self, stamp_ns: int) -> None:
         sec, nanosec = divmod(stamp_ns, 10**9)
         self._clock.publish(Clock(clock=Time(sec=sec, nanosec=nanosec)))
@@ -259,25 +220,3 @@ class BagPlayer:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_FULL_RETRY_S)
-
-
-def header_stamp(data: bytes) -> int:
-    """Read the stamp in nanoseconds of a serialized message that begins with a header."""
-    order = "<" if data[1] & 1 else ">"
-    sec, nanosec = struct.unpack_from(f"{order}iI", data, 4)
-    return sec * 10**9 + nanosec
-
-
-def message_class(msgtype: str) -> Any:
-    """Import the Python class of ``package/msg/Name``.
-
-    Raises
-    ------
-    ConfigurationError
-        If the package of the message is not installed.
-    """
-    package, _, name = msgtype.partition("/msg/")
-    try:
-        return getattr(importlib.import_module(f"{package}.msg"), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(f"the message type {msgtype} is not installed") from error
