@@ -28,10 +28,17 @@ from unittest.mock import patch
 
 import cv2
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from lingbot_map_ros.geometry.alignment import AlignmentQuality, KeyframeView, align_keyframes
-from lingbot_map_ros.geometry.poses import encode_pose, invert, make_pose, rotation_angle
+from lingbot_map_ros.geometry.poses import (
+    decode_pose,
+    encode_pose,
+    invert,
+    make_pose,
+    rotation_angle,
+)
 from lingbot_map_ros.geometry.projection import transform_points, unproject
 from lingbot_map_ros.geometry.sim3 import IDENTITY, Sim3, umeyama
 from lingbot_map_ros.geometry.stitching import Window, align_window
@@ -92,6 +99,16 @@ def stream(
     for i, image in enumerate(images):
         results += session.step(image, i * PERIOD_NS)
     return results, session
+
+
+def single_window(model: GCTStream, images: NDArray[np.uint8]) -> NDArray:
+    """Poses ``[N, 4, 4]`` of one window over all images, whatever the guard would say of it."""
+    frames = torch.from_numpy(images).permute(0, 3, 1, 2).float().to(model.device) / 255
+    scale = model.config.num_scale_frames
+    model.reset()
+    calls = [frames[:scale], *frames[scale:].split(1)]
+    encodings = torch.cat([model.step(call, depth=False).pose_enc for call in calls])
+    return decode_pose(encodings.double().cpu().numpy())[0]
 
 
 def ate(poses: NDArray, truth: NDArray) -> float:
@@ -169,16 +186,10 @@ def switch_jump(results: list[FrameResult]) -> float:
 def evaluate_loop(
     model: GCTStream, images: NDArray[np.uint8], truth: NDArray, config: SessionConfig
 ) -> dict[str, object]:
-    """Figures of one loop; the model must have room for all its frames."""
+    """Figures of one loop of images of the network's size; the model has room for all frames."""
     with recorded() as switches:
         results, session = stream(model, images, config)
-    whole = replace(
-        config,
-        max_keyframes=model.config.max_keyframes,
-        overlap_keyframes=None,
-        depth_every=model.config.num_scale_frames,
-    )
-    single = np.stack([r.pose_map for r in stream(model, images, whole)[0]])
+    single = single_window(model, images)
     poses = np.stack([result.pose_map for result in results])
     lengths = range(30, len(single) + 1, 15)
     return {

@@ -28,15 +28,16 @@ MIN_CONTRAST = 2.0
 """Grey levels (standard deviation) of a block with texture."""
 MATCH = 0.5
 """Correlation of a block that agrees; one in thirty blocks of unrelated images reaches it."""
-MAX_FLOW = 0.15
-"""Of the image's width: after larger motion even good poses leave too little to compare."""
+MAX_FLOW = 0.25
+"""Of the image's width: after larger motion small errors of good poses are seen as disagreement."""
 
 
-def agreement(last: Observation, frame: Observation) -> float | None:
+def agreement(last: Observation, frame: Observation, max_flow: float = MAX_FLOW) -> float | None:
     """Share of a frame's blocks, 0 to 1, that agree with the frame before it.
 
-    None where nothing can be said: neither frame has depth, or the motion between them leaves too
-    few blocks to compare. Both observations are of one window.
+    None where nothing can be said: neither frame has depth, too few blocks have texture and are
+    seen by both, or the image moved by more than `max_flow` of its width between them. Both
+    observations are of one window.
     """
     seen, other = (frame, last) if frame.depth is not None else (last, frame)
     if seen.depth is None:
@@ -50,7 +51,7 @@ def agreement(last: Observation, frame: Observation) -> float | None:
     points = transform_points(invert(other.pose) @ seen.pose, points)
     u, v = project(points, _reduced(other.intrinsics, stride)).T.reshape(2, height, width)
     rows, columns = np.mgrid[:height, :width]
-    if np.median(np.hypot(u - columns, v - rows)) > MAX_FLOW * width:
+    if np.median(np.hypot(u - columns, v - rows)) > max_flow * width:
         return None
     visible = points[:, 2].reshape(height, width) > MIN_DEPTH
     visible &= (u >= 0) & (u <= width - 1) & (v >= 0) & (v <= height - 1)

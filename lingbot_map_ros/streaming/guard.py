@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingbot_map_ros.geometry.poses import invert, rotation_angle
-from lingbot_map_ros.streaming.agreement import agreement
 from lingbot_map_ros.streaming.observation import Observation
 
 HISTORY = 64
@@ -97,7 +96,7 @@ class View:
         frame: Observation,
         pose_odom: NDArray[np.float64],
         scale: float,
-        last: Observation | None = None,
+        agreement: float | None = None,
     ) -> View:
         """Reduce an observation whose raw depth becomes map units by `scale`."""
         log_depth = log_confidence = None
@@ -107,8 +106,7 @@ class View:
             log_depth = math.log(max(depth, 1e-9))
             log_confidence = math.log(max(above, CONFIDENCE_FLOOR))
         seen = frame.frame
-        agrees = None if last is None else agreement(last, frame)
-        return cls(pose_odom, seen.stamp_ns, log_depth, log_confidence, seen.contrast, agrees)
+        return cls(pose_odom, seen.stamp_ns, log_depth, log_confidence, seen.contrast, agreement)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 
 from lingbot_map_ros.aggregator.stream import FrameMode
 from lingbot_map_ros.geometry.alignment import AlignmentError
 from lingbot_map_ros.models.gct_stream import GCTStream
+from lingbot_map_ros.streaming.agreement import MAX_FLOW, agreement
 from lingbot_map_ros.streaming.config import Limits, SessionConfig
 from lingbot_map_ros.streaming.guard import Guard, View
 from lingbot_map_ros.streaming.keyframes import Intent, KeyframeRule
@@ -68,7 +70,7 @@ class Stepper:
         try:
             if anchoring or full or state.stale:
                 window = self._reopen(state)
-            return self._track(window, rule, frame)
+            return self._track(window, rule, frame, anchoring)
         except AlignmentError as error:
             return self._new_segment(state, frame, str(error))
         except _WithheldError as reason:
@@ -119,7 +121,7 @@ class Stepper:
         return state, results
 
     def _track(
-        self, state: StreamState, rule: KeyframeRule, frame: Frame
+        self, state: StreamState, rule: KeyframeRule, frame: Frame, anchoring: bool
     ) -> tuple[StreamState, list[FrameResult]]:
         """Run one frame in the open window; all or nothing, in the model too."""
         intent = rule.intent(first=state.first, skipped=state.skipped)
@@ -128,7 +130,7 @@ class Stepper:
                 frame.tensor[None], _MODE[intent], depth=self._wants_depth(state, intent)
             )
             observation = observe([frame], prediction)[0]
-            view = self._judge(state, observation)
+            view = self._judge(state, observation, anchoring)
             if intent is Intent.ASK:
                 return self._ask(state, observation, view)
             keep = intent is Intent.KEEP
@@ -217,11 +219,15 @@ class Stepper:
         )
         return self._gather(state, frame)
 
-    def _judge(self, state: StreamState, observation: Observation) -> View:
+    def _judge(self, state: StreamState, observation: Observation, anchoring: bool) -> View:
         """Compare a frame with the recent ones; raises when it cannot be true."""
         if not observation.valid:
             raise _WithheldError("the network's output is not finite, or no pose")
-        view = self._view(state, observation, state.track.last)
+        # Large motion speaks for a frame, but not for one that a lost stream would go on from.
+        max_flow = math.inf if anchoring else MAX_FLOW
+        last = state.track.last
+        agrees = None if last is None else agreement(last, observation, max_flow)
+        view = self._view(state, observation, agrees)
         if reason := state.track.guard.reject(view, state.lost):
             raise _WithheldError(reason)
         return view
@@ -242,11 +248,11 @@ class Stepper:
         return intent is Intent.KEEP and all(keyframe.depth is None for keyframe in recent)
 
     def _view(
-        self, state: StreamState, observation: Observation, last: Observation | None = None
+        self, state: StreamState, observation: Observation, agrees: float | None = None
     ) -> View:
         placement = _placement(state)
         pose_odom = placement.pose_odom(observation.pose)
-        return View.of(observation, pose_odom, placement.scale, last)
+        return View.of(observation, pose_odom, placement.scale, agrees)
 
     def _hand_out(
         self,
