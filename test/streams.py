@@ -58,6 +58,37 @@ def tiny_session(room=6, model=None, **settings):
     return StreamingSession(tiny_model(room) if model is None else model, SessionConfig(**settings))
 
 
+def session_of(mode="interval", policy="commit_oldest", lost_after=3, room=4, interval=2):
+    """Small windows, so that short histories cross several."""
+    return StreamingSession(
+        tiny_model(room, image_size=56),
+        SessionConfig(
+            max_keyframes=8,
+            overlap_keyframes=2,
+            keyframe_mode=mode,
+            keyframe_interval=interval,
+            keyframe_max_gap=3,
+            pending_policy=policy,
+            lost_after=lost_after,
+        ),
+    )
+
+
+def inside(session):
+    """Everything that later frames depend on."""
+    model = session._model
+    cache, camera = model.aggregator.kv_cache, model.camera_head.cache
+    return (
+        str(session.status()),
+        session._rule,
+        model.num_pending,
+        model.num_frames,
+        cache and [cache.page_table(block) for block in range(cache.num_blocks)],
+        cache and cache._defer_eviction,
+        camera and camera.snapshot(),
+    )
+
+
 def feed(session, indices):
     """Step a session with the images of these numbers; all results."""
     return [r for i in indices for r in session.step(image(i), i * PERIOD)]

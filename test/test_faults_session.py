@@ -11,12 +11,20 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from injection import PlannedError, failing_function, failing_operation
-from streams import PERIOD, feed, fingerprints, image, tiny_model, tiny_session
+from streams import (
+    PERIOD,
+    feed,
+    fingerprints,
+    image,
+    inside,
+    session_of,
+    tiny_model,
+    tiny_session,
+)
 
 from lingbot_map_ros.errors import LingbotMapError
 from lingbot_map_ros.streaming.camera_model import CameraModel
 from lingbot_map_ros.streaming.results import SessionState
-from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
 
 PLANNED = (PlannedError, torch.OutOfMemoryError)
 KINDS = {"function": failing_function, "operation": failing_operation}
@@ -32,37 +40,6 @@ CAMERAS = (
         "plumb_bob",
     ),
 )
-
-
-def session_of(mode="interval", policy="commit_oldest", lost_after=3, room=4):
-    """Small windows, so that short histories cross several."""
-    return StreamingSession(
-        tiny_model(room, image_size=56),
-        SessionConfig(
-            max_keyframes=8,
-            overlap_keyframes=2,
-            keyframe_mode=mode,
-            keyframe_interval=2,
-            keyframe_max_gap=3,
-            pending_policy=policy,
-            lost_after=lost_after,
-        ),
-    )
-
-
-def inside(session):
-    """Everything that later frames depend on."""
-    model = session._model
-    cache, camera = model.aggregator.kv_cache, model.camera_head.cache
-    return (
-        str(session.status()),
-        session._rule,
-        model.num_pending,
-        model.num_frames,
-        cache and [cache.page_table(block) for block in range(cache.num_blocks)],
-        cache and cache._defer_eviction,
-        camera and camera.snapshot(),
-    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
