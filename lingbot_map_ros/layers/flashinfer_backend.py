@@ -137,7 +137,9 @@ class _Paged:
         )
 
     def run(self, q: Tensor, kv: Tensor) -> Tensor:
-        return self._wrapper.run(q, (kv[0], kv[1]), out=torch.empty_like(q))
+        # FA2 writes its output without gaps, whatever the strides of the queries are.
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        return self._wrapper.run(q, (kv[0], kv[1]), out=out)
 
 
 class _Dense:

@@ -82,8 +82,8 @@ class MemorySettings:
     """Of the model."""
     flashinfer: bool = False
     gpu: bool = False
-    """Whether the network runs on a GPU: its depth head is in `dtype` then, and frames are recorded
-    as CUDA graphs, which keep memory of their own where FlashInfer serves the cache."""
+    """Whether the network runs on a GPU: most of its depth head is in `dtype` then, and frames are
+    recorded as CUDA graphs, which keep memory of their own where FlashInfer serves the cache."""
     map_bytes: int = 0
     """Of the map, where it shares the network's memory."""
 
@@ -134,12 +134,11 @@ class MemorySettings:
         tokens = frames * (patches + SPECIAL)
         aggregator = tokens * config.embed_dim * BLOCK_BYTES[self.dtype.itemsize]
         outputs = len(config.selected_layers) * tokens * 2 * config.embed_dim * FLOAT
-        item = self.dtype.itemsize if self.gpu else FLOAT
         # The largest maps: half the features at full resolution, and two of the last convolution.
         half = config.depth_features // 2
         channels = half * (1 + 2 * SKIP_SHARE) + 2 * DEPTH_CONV_CHANNELS
         group = min(frames, FRAMES_PER_GROUP)
-        return max(aggregator, outputs + int(group * height * width * channels * item))
+        return max(aggregator, outputs + int(group * height * width * channels * FLOAT))
 
 
 def check_memory(settings: MemorySettings, available: int) -> MemoryPlan:
@@ -240,16 +239,14 @@ def _weight_bytes(config: GCTConfig, dtype: torch.dtype, gpu: bool) -> int:
     with torch.device("meta"):
         model = GCTStream(config, attention_backend="sdpa", device="meta")
     total = sum(p.numel() for p in model.parameters()) * FLOAT
-    head = model.depth_head
-    last = head.scratch.output_conv2[-1]
-    parts = [model.aggregator, head] if gpu else [model.aggregator]
-    matrices = sum(
-        p.numel()
-        for part in parts
-        for module in part.modules()
-        if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d) and module is not last
-        for p in module.parameters(recurse=False)
-    )
+    halved = [
+        module
+        for module in model.aggregator.modules()
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d)
+    ]
+    if gpu:
+        halved += model.depth_head.coarse_convolutions()
+    matrices = sum(p.numel() for module in halved for p in module.parameters(recurse=False))
     return total - matrices * (FLOAT - dtype.itemsize)
 
 

@@ -54,7 +54,9 @@ def write_weights(config: GCTConfig, path: Path, device: torch.device) -> float:
             model = GCTStream(
                 config, attention_backend="sdpa", pending_limit=1, compile=False, device=device
             )
-        state = {name: value.cpu() for name, value in randomize_(model).state_dict().items()}
+        state = {
+            name: value.cpu().contiguous() for name, value in randomize_(model).state_dict().items()
+        }
         part = path.with_name(path.name + ".part")
         save_file(state, part, metadata={"config": json.dumps(config.to_dict())})
         part.rename(path)
