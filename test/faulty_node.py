@@ -55,10 +55,22 @@ publish = Publishers.publish_depth
 add = Mapper.add
 
 
+def hook_of(fault):
+    """Module and hook of an order, or None; ``out of memory in: NAME`` is one of any module."""
+    if fault.startswith("out of memory in: "):
+
+        def hook(*_):
+            sys.stderr.write(f"{fault} now\n")
+            out_of_memory()
+
+        return fault.split(": ")[1], hook
+    return HOOKS.get(fault)
+
+
 def faulty_step(self, *args, **kwargs):
-    if (fault := order()) not in HOOKS:
+    if (found := hook_of(order())) is None:
         return step(self, *args, **kwargs)
-    name, hook = HOOKS[fault]
+    name, hook = found
     handle = self.get_submodule(name).register_forward_hook(hook)
     try:
         return step(self, *args, **kwargs)

@@ -32,6 +32,7 @@ PARAMETERS = {
     "stall_timeout": 2.0,
     "no_input_timeout": 4.0,
     "lost_after": 3,
+    "keyframe_interval": 2,
     "points_stride": 1,
 }
 
@@ -91,6 +92,34 @@ def test_a_fault_costs_its_frame_is_said_and_leaves_nothing(
     node.assert_grew_no_further_than(before)
 
 
+PARTS = (
+    "aggregator.patch_embed",
+    *(f"aggregator.{kind}_blocks.{i}" for i in range(4) for kind in ("frame", "global")),
+    "camera_head",
+    "depth_head",
+)
+
+
+def test_every_block_and_head_may_fail_in_a_keyframe_and_between(
+    client, camera, odometry, reference, orders, node
+):
+    assert_like_new(client, camera, odometry, reference)
+    before = node.footprint()
+    for part in PARTS:
+        for times in (1, 2):  # every second frame is a keyframe
+            orders.give(f"out of memory in: {part}")
+            seen = len(odometry)
+            camera.send()
+            said = f"in: {part} now"
+            wait_until(lambda said=said, n=times: node.log.count(said) == n, 10, part)
+            orders.give("")
+            feed(camera, odometry, 1)
+            assert len(odometry) == seen + 1
+    assert client.wait_for_state("tracking").figures["last error"] == ""
+    assert_like_new(client, camera, odometry, reference)
+    node.assert_grew_no_further_than(before)
+
+
 def test_a_fault_in_the_report_does_not_end_the_worker(
     client, camera, odometry, reference, orders, node
 ):
@@ -138,6 +167,7 @@ def test_output_that_is_no_pose_is_withheld_and_found_again(
 def test_a_camera_that_goes_and_comes_back(client, camera, odometry, reference, node):
     client.wait_for_state("waiting: no image on /image", 10)
     assert "no image on /image for" in node.log
+    camera.stamp_ns += 30_000_000_000
     feed(camera, odometry, 2)
     client.wait_for_state("tracking")
     assert "images come in on /image" in node.log
@@ -159,6 +189,33 @@ def test_black_and_frozen_and_wild_images_do_not_stop_the_stream(
         feed(camera, odometry, 2)
         client.wait_for_state("tracking")
     assert_like_new(client, camera, odometry, reference)
+
+
+def test_sizes_stamps_and_broken_images_leave_nothing(client, camera, odometry, reference, node):
+    feed(camera, odometry, 2)
+    before, figures = node.footprint(), client.status().figures
+    for size in ((72, 128), (96, 128)):
+        seen = len(odometry)
+        for number in range(SCALE_FRAMES):
+            camera.send(image_message(view(number, size)))
+        wait_until(lambda seen=seen: len(odometry) == seen + SCALE_FRAMES, 20, str(size))
+        assert f"to {size[1]}x{size[0]}: a new session begins" in node.log
+    seen = len(odometry)
+    camera.send(step_ns=-500_000_000)
+    camera.send(step_ns=500_000_000)
+    broken = image_message(view(0))
+    broken.data = broken.data[:100]
+    camera.send(broken)
+    camera.send(image_message(np.full((96, 128), np.nan, np.float32), "32FC1"))
+    camera.send(image_message(view(0), "no_encoding"))
+    feed(camera, odometry, 1)
+    now = client.status().figures
+    for reason, count in {"old_stamp": 1, "duplicate_stamp": 1, "bad_image": 3}.items():
+        key = f"skipped: {reason}"
+        assert int(now[key]) == int(figures.get(key, 0)) + count, reason
+    assert len(odometry) == seen + 1
+    assert_like_new(client, camera, odometry, reference)
+    node.assert_grew_no_further_than(before)
 
 
 def test_a_full_disk_is_said_and_leaves_no_file(

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The voxel map against a dictionary, its limits, and its speed."""
 
+import sys
 import time
 from collections import defaultdict
 
@@ -143,6 +144,37 @@ def test_shapes_that_do_not_match_change_nothing(colors):
     with pytest.raises(InputError):
         voxel_map.integrate(np.zeros((4, 3)), np.zeros((4, 3), np.uint8), np.ones(3))
     assert len(voxel_map) == 0
+
+
+@pytest.mark.parametrize("place", ["full", "empty", "concatenate"])
+def test_where_memory_runs_out_the_map_stays_as_it_was(monkeypatch, place):
+    rng = np.random.default_rng(0)
+    voxel_map, other = VoxelMap(0.05, 100_000), VoxelMap(0.05, 100_000)
+    first, second = cloud(rng, 900), cloud(rng, 5000, 3.0)
+    for target in (voxel_map, other):
+        target.integrate(*first)
+    before, allocate = voxel_map.points(), getattr(np, place)
+
+    def full(*arguments, **keywords):
+        made = allocate(*arguments, **keywords)
+        if made.nbytes > 8000 and sys._getframe(1).f_code.co_name in (
+            "reserve",
+            "_build_table",
+            "_insert",
+        ):
+            raise MemoryError
+        return made
+
+    monkeypatch.setattr(np, place, full)
+    with pytest.raises(MemoryError):
+        voxel_map.integrate(*second)
+    monkeypatch.undo()
+    for part, was in zip(voxel_map.points(), before, strict=True):
+        np.testing.assert_array_equal(part, was)
+    for target in (voxel_map, other):
+        target.integrate(*second)
+    for part, want in zip(voxel_map.points(), other.points(), strict=True):
+        np.testing.assert_array_equal(part, want)
 
 
 @pytest.mark.parametrize("arguments", [(0, 10), (-1, 10), (np.nan, 10), (np.inf, 10), (0.1, 7)])

@@ -40,7 +40,7 @@ def test_a_bag_gives_rgb_with_the_stamps_and_calibration_of_its_camera(tmp_path,
         frames = list(source.frames())
     assert [frame.stamp_ns for frame in frames] == [START_NS + i * PERIOD_NS for i in range(6)]
     assert source.expected == 6
-    assert source.frame_id == "camera"
+    assert source.frame_id == "camera" and source.size == (48, 64)
     assert source.camera is not None and source.camera.width == 64
     assert source.losses.frames == 0
     for index, frame in enumerate(frames):
@@ -164,6 +164,7 @@ def test_a_folder_is_read_in_natural_order_with_exif_orientation(tmp_path):
     for frame, index in zip(frames, (1, 2, 10, 11), strict=True):
         np.testing.assert_array_equal(frame.image, picture(index))
     assert source.losses.frames == 1 and "frame_12.png" in source.losses.sentences[0]
+    assert source.size == (48, 64)
 
 
 def test_names_that_are_times_are_the_stamps(tmp_path):
@@ -190,7 +191,7 @@ def test_a_video_gives_every_frame_or_every_nth(video):
     source = VideoSource(video, EVERYTHING)
     frames = list(source.frames())
     source.close()
-    assert source.expected == len(frames) == 30
+    assert source.expected == len(frames) == 30 and source.size == (48, 64)
     assert [frame.stamp_ns for frame in frames] == [index * 50_000_000 for index in range(30)]
     assert np.abs(frames[20].image.astype(int) - picture(20)).mean() < 4
     thinned = VideoSource(video, Span(start_offset=0.5, duration=0.6, rate=7.0))

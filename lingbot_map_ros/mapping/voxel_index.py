@@ -81,23 +81,27 @@ class VoxelIndex:
             open_, slots = open_[go_on], (slots[go_on] + 1) & self._slot_mask
         return rows
 
-    def insert(self, keys: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Add distinct keys [N] that are not here yet; return their row numbers [N].
+    def reserve(self, count: int) -> int:
+        """Take the memory for `count` keys; return how many there is room for.
 
-        The caller keeps within the limit.
+        The caller keeps within the limit. A MemoryError leaves all keys as they were.
         """
-        first, count = self._count, self._count + len(keys)
         if count > len(self.keys):
             grown = np.empty(max(count, min(2 * len(self.keys), self._limit)), np.int64)
-            grown[:first] = self.keys[:first]
+            grown[: self._count] = self.keys[: self._count]
             self.keys = grown
+        if count > _MAX_LOAD * len(self._table):
+            self._build_table()
+        return len(self.keys)
+
+    def insert(self, keys: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Add distinct keys [N] that are not here yet; return their row numbers [N]."""
+        first, count = self._count, self._count + len(keys)
+        self.reserve(count)
         self.keys[first:count] = keys
         self._count = count
         rows = np.arange(first, count, dtype=np.int32)
-        if count > _MAX_LOAD * len(self._table):
-            self._build_table()
-        else:
-            self._place(rows)
+        self._place(rows)
         return rows
 
     @staticmethod
@@ -111,9 +115,9 @@ class VoxelIndex:
 
     def _build_table(self) -> None:
         slots = _table_size(len(self.keys))
+        self._table = np.full(slots, _EMPTY, np.int32)
         self._slot_mask = slots - 1
         self._shift = np.uint64(64 - (slots.bit_length() - 1))
-        self._table = np.full(slots, _EMPTY, np.int32)
         self._place(np.arange(self._count, dtype=np.int32))
 
     def _place(self, rows: NDArray[np.int32]) -> None:

@@ -72,7 +72,8 @@ class VoxelMap:
         """Add points [N, 3] with RGB colours [N, 3] and weights [N] (default: 1 each).
 
         Points that are not finite, or lie more than a million voxels from the origin, and weights
-        that are not positive are left out. Raises InputError if the shapes do not match.
+        that are not positive are left out. Raises InputError if the shapes do not match; where
+        memory runs out, a MemoryError leaves the map as it was.
         """
         points, colors = np.asarray(points), np.asarray(colors)
         weight = np.ones(len(points)) if weights is None else np.asarray(weights, np.float64)
@@ -113,13 +114,13 @@ class VoxelMap:
         return self._index.nbytes() + self._means.nbytes + self._weights.nbytes
 
     def _insert(self, keys: NDArray[np.int64]) -> NDArray[np.int32]:
-        rows = self._index.insert(keys)
-        capacity = len(self._index.keys)
+        capacity = self._index.reserve(len(self) + len(keys))
         if capacity > len(self._weights):
             grown = capacity - len(self._weights)
-            self._means = np.concatenate((self._means, np.zeros((grown, _CHANNELS), np.float32)))
+            means = np.concatenate((self._means, np.zeros((grown, _CHANNELS), np.float32)))
             self._weights = np.concatenate((self._weights, np.zeros(grown, np.float32)))
-        return rows
+            self._means = means
+        return self._index.insert(keys)
 
     def _blend(self, rows: NDArray[np.int32], means: NDArray, weights: NDArray) -> None:
         """Average new means [M, 6] into the voxels of distinct rows [M]."""

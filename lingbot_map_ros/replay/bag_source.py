@@ -53,8 +53,8 @@ class BagSource:
         self.name = f"{self.topic} of {bag.path}"
         self.expected: int | None = self._estimate()
         self.losses = Losses()
-        self.frame_id, size = self._first_image()
-        self.camera = self._calibration(*size) if use_camera_info and all(size) else None
+        self.frame_id, self.size = self._first_image()
+        self.camera = self._calibration(*self.size) if use_camera_info and self.size else None
 
     def frames(self) -> Iterator[Frame]:
         """Convert the images; one that is damaged, older or unreadable is left out and named."""
@@ -87,8 +87,8 @@ class BagSource:
         raw = self._bag.topics[self.topic].msgtype == IMAGE_TYPES[0]
         return (image_to_rgb if raw else compressed_to_rgb)(message, window)
 
-    def _first_image(self) -> tuple[str, tuple[int, int]]:
-        """Frame and size (H, W) of the first readable image; empty and 0 without one."""
+    def _first_image(self) -> tuple[str, tuple[int, int] | None]:
+        """Frame and size (H, W) of the first readable image; empty and None without one."""
         for record in self._bag.messages([self.topic], self._start, self._stop):
             try:
                 message = decode(record)
@@ -96,7 +96,7 @@ class BagSource:
             except (SourceError, InputError):
                 continue
             return str(message.header.frame_id).lstrip("/"), shape[:2]
-        return "", (0, 0)
+        return "", None
 
     def _calibration(self, height: int, width: int) -> CameraModel | None:
         """Calibration by the first camera_info beside the image topic, if it fits the images."""

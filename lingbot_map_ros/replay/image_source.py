@@ -59,6 +59,7 @@ class FolderSource:
         ]
         self.name = f"images of {folder}"
         self.expected: int | None = len(self._files)
+        self.size = _size_of(self._files[0][1]) if self._files else None
         self.camera: CameraModel | None = None
         self.losses = Losses()
 
@@ -105,6 +106,9 @@ class VideoSource:
             last = min(last, self._stop * 1e-9)
         wanted = max(0.0, last - span.start_offset) * self._fps / self._step
         self.expected: int | None = round(wanted) or None
+        height, width = cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH
+        size = int(self._capture.get(height)), int(self._capture.get(width))
+        self.size = size if all(size) else None
         self.camera: CameraModel | None = None
         self.losses = Losses()
 
@@ -140,6 +144,15 @@ class VideoSource:
         while self._capture.grab():
             yield index
             index += 1
+
+
+def _size_of(file: Path) -> tuple[int, int] | None:
+    """Height and width of an image; None for one that is damaged."""
+    try:
+        height, width = load_image(file).shape[:2]
+    except SourceError:
+        return None
+    return height, width
 
 
 def _stamp_of_name(stem: str) -> int | None:

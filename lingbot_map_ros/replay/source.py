@@ -76,6 +76,8 @@ class Source(Protocol):
         For the report: what is read.
     expected : int or None
         About how many frames will come.
+    size : tuple of int or None
+        Height and width of the first image, where they are known before it is read.
     camera : CameraModel or None
         Calibration of the images, where the recording has one.
     losses : Losses
@@ -84,6 +86,7 @@ class Source(Protocol):
 
     name: str
     expected: int | None
+    size: tuple[int, int] | None
     camera: CameraModel | None
     losses: Losses
 

@@ -114,7 +114,7 @@ class Assembly:
 
     def destroy(self, timeout: float) -> bool:
         """Take everything apart; False when the worker is still busy after ``timeout`` seconds."""
-        self.source.stop()
+        self.source.destroy()
         ended = self.worker.stop(timeout)
         self._services.destroy()
         self._broadcaster.destroy()

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,37 +22,63 @@ def camera_model(msg: Any, height: int, width: int) -> CameraModel:
     Raises CameraModelError for NaN, zeros (an uncalibrated camera), an unknown distortion model,
     or a message that is about images of another size.
     """
-    roi = msg.roi
     return _camera_model(
-        (int(msg.width), int(msg.height)),
+        _geometry(msg),
         # The names are upper case in ROS 1 bags.
         tuple(float(k) for k in (msg.k if hasattr(msg, "k") else msg.K)),
         tuple(float(d) for d in (msg.d if hasattr(msg, "d") else msg.D)),
         str(msg.distortion_model),
-        (int(msg.binning_x) or 1, int(msg.binning_y) or 1),
-        (int(roi.x_offset), int(roi.y_offset), int(roi.width), int(roi.height)),
         (width, height),
+    )
+
+
+def image_size(msg: Any) -> tuple[int, int] | None:
+    """Height and width of the images that a message is about; None where it does not tell."""
+    width, height = _geometry(msg).image
+    return (height, width) if height and width else None
+
+
+class _Geometry(NamedTuple):
+    """The part of a sensor that an image shows."""
+
+    sensor: tuple[int, int]
+    """Width and height, as everything here."""
+    binning: tuple[int, int]
+    corner: tuple[int, int]
+    region: tuple[int, int]
+
+    @property
+    def image(self) -> tuple[int, int]:
+        return self.region[0] // self.binning[0], self.region[1] // self.binning[1]
+
+
+def _geometry(msg: Any) -> _Geometry:
+    roi, sensor = msg.roi, (int(msg.width), int(msg.height))
+    return _Geometry(
+        sensor,
+        (int(msg.binning_x) or 1, int(msg.binning_y) or 1),
+        (int(roi.x_offset), int(roi.y_offset)),
+        # All zero stands for the whole sensor.
+        (int(roi.width) or sensor[0], int(roi.height) or sensor[1]),
     )
 
 
 @lru_cache(maxsize=8)
 def _camera_model(
-    sensor: tuple[int, int],
+    geometry: _Geometry,
     k: tuple[float, ...],
     d: tuple[float, ...],
     model: str,
-    binning: tuple[int, int],
-    roi: tuple[int, int, int, int],
     image: tuple[int, int],
 ) -> CameraModel:
     if len(k) != 9:
         raise CameraModelError(f"K has {len(k)} numbers instead of 9")
-    x, y, region_width, region_height = roi
-    # All zero stands for the whole sensor.
-    region = (region_width or sensor[0], region_height or sensor[1])
+    sensor, binning, (x, y), region = geometry
     if x + region[0] > sensor[0] or y + region[1] > sensor[1]:
-        raise CameraModelError(f"the region of interest {roi} is not within {sensor} pixels")
-    size = (region[0] // binning[0], region[1] // binning[1])
+        raise CameraModelError(
+            f"the region of interest {(x, y, *region)} is not within {sensor} pixels"
+        )
+    size = geometry.image
     if size != image:
         raise CameraModelError(
             f"the calibration is for images of {size[0]}x{size[1]} pixels, "

@@ -21,6 +21,7 @@ from rclpy.qos import (
 )
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
+from lingbot_map_ros.ros.camera_info import image_size
 from lingbot_map_ros.ros.mailbox import Mailbox
 from lingbot_map_ros.ros.odom_buffer import OdomBuffer
 from lingbot_map_ros.ros.parameters import Parameters
@@ -54,7 +55,7 @@ class _GatedGroup(MutuallyExclusiveCallbackGroup):
 
 
 class Input:
-    """Feeds the mailbox.
+    """Feeds the mailbox, and keeps the newest camera_info.
 
     Parameters
     ----------
@@ -87,6 +88,16 @@ class Input:
         self._mailbox = mailbox
         self._on_restart = on_restart
         self._subscriptions: list[Any] = []
+        self._camera_info_subscription: Any = None
+        if parameters.use_camera_info:
+            # Already while the model loads: it tells the size of the images.
+            self._camera_info_subscription = node.create_subscription(
+                CameraInfo,
+                "camera_info",
+                self._on_camera_info,
+                qos_profile_sensor_data,
+                callback_group=MutuallyExclusiveCallbackGroup(),
+            )
 
     def start(self) -> None:
         """Subscribe; safe to repeat."""
@@ -108,27 +119,29 @@ class Input:
             subscribe(self.message_type, self.topic, self._on_image, self.qos, callback_group=group)
         ]
         self.images = Rate()
-        others = MutuallyExclusiveCallbackGroup()
-        if self._parameters.use_camera_info:
-            self._subscriptions.append(
-                subscribe(
-                    CameraInfo,
-                    "camera_info",
-                    self._on_camera_info,
-                    qos_profile_sensor_data,
-                    callback_group=others,
-                )
-            )
         best_effort = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._subscriptions.append(
-            subscribe(Odometry, "odom", self._on_odom, best_effort, callback_group=others)
+            subscribe(
+                Odometry,
+                "odom",
+                self._on_odom,
+                best_effort,
+                callback_group=MutuallyExclusiveCallbackGroup(),
+            )
         )
 
     def stop(self) -> None:
-        """Unsubscribe; safe to repeat."""
+        """Unsubscribe from images and odometry; safe to repeat."""
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
         self._subscriptions = []
+
+    def destroy(self) -> None:
+        """Unsubscribe from everything; safe to repeat."""
+        self.stop()
+        if self._camera_info_subscription is not None:
+            self._node.destroy_subscription(self._camera_info_subscription)
+            self._camera_info_subscription = None
 
     @property
     def started(self) -> bool:
@@ -165,6 +178,11 @@ class Input:
             msg, stamp_ns, self.message_type is CompressedImage, received=time.monotonic()
         )
         self._mailbox.put(frame, stamp_ns)
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Height and width of the images as far as camera_info tells."""
+        return None if self.camera_info is None else image_size(self.camera_info)
 
     def _on_camera_info(self, msg: Any) -> None:
         self.camera_info = msg
