@@ -108,7 +108,9 @@ def test_agreement(backend, device, dtype, tolerance, window, scenario, patches)
             yardstick.append(k, v)
             if decision == "keyframe":
                 yardstick.evict()
-            out = cache.compute_attention(block, q)
+            # As the network makes them: each head's rows lie together.
+            strided = q.transpose(0, 1).contiguous().transpose(0, 1)
+            out = cache.compute_attention(block, strided)
             expected = yardstick.attend(q)
             worst = max(worst, float((out.double() - expected).norm() / expected.norm()))
             if decision == "keep":

@@ -187,6 +187,7 @@ def test_an_undecided_backlog_does_not_stop_the_stream():
         {"keyframe_max_gap": 0},
         {"depth_every": 4},
         {"depth_every": 0},
+        {"depth_every": 2, "keyframe_mode": "motion"},
         {"lost_after": 0},
     ],
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from lingbot_map_ros.cache_folder import cache_folder
 from lingbot_map_ros.errors import BackendUnavailableError
 from lingbot_map_ros.layers.flashinfer_backend import FlashInferBackend, Kernel, Problem
 from lingbot_map_ros.layers.page_table import PageTable
@@ -31,7 +32,7 @@ def fastest(problem: Problem, names: Sequence[str]) -> Kernel:
     kernels = [kernel for name in names for kernel in _variants(name, problem)]
     if len(kernels) == 1:
         return kernels[0]
-    path, key = _cache_file(), _key(problem, names)
+    path, key = cache_folder() / "attention.json", _key(problem, names)
     known = _read(path)
     for kernel in kernels:
         if known.get(key) == str(kernel):
@@ -128,11 +129,6 @@ def _key(problem: Problem, names: Sequence[str]) -> str:
             ",".join(names),
         )
     )
-
-
-def _cache_file() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(home).expanduser() / "lingbot_map_ros" / "attention.json"
 
 
 def _read(path: Path) -> dict[str, str]:

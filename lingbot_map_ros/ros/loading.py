@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,7 @@ def load_session(parameters: Parameters) -> tuple[StreamingSession, torch.device
 
     model = load_network(parameters)
     loaded = time.monotonic()
-    warm_up(model)
+    warm_up(model, depth_every=parameters.depth_every)
     session = StreamingSession(
         model, SessionConfig(**session_settings(parameters, model.config.num_scale_frames))
     )
@@ -70,11 +71,14 @@ def load_network(parameters: Parameters) -> GCTStream:
     """Plan the memory, then load the model to its device; raises what ``load_session`` does."""
     import torch
 
+    from lingbot_map_ros.cache_folder import cache_folder
     from lingbot_map_ros.models.checkpoint import load_model
     from lingbot_map_ros.models.placement import resolve_device, resolve_dtype
 
     device = resolve_device(parameters.device)
     dtype = resolve_dtype(parameters.dtype, device)
+    # PyTorch's own place for what it has compiled is lost when the robot is switched off
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
     cache_dtype = torch.float8_e4m3fn if parameters.kv_cache_dtype == "fp8" else None
     # on "meta" the weights stay in the file until it is known that they fit
     model = load_model(
@@ -86,6 +90,8 @@ def load_network(parameters: Parameters) -> GCTStream:
         # a newcomer stands in the caches before the policy decides about the oldest
         pending_limit=parameters.pending_limit + 1,
         cache_dtype=cache_dtype,
+        kernel=parameters.attention_kernel,
+        compile=parameters.compile,
         **model_overrides(parameters),
     )
     plan_memory(model, parameters, device, dtype, cache_dtype)
@@ -110,7 +116,7 @@ def plan_memory(
     from lingbot_map_ros.mapping.voxel_map import VoxelMap
     from lingbot_map_ros.streaming.memory import GIB, MemorySettings, available_memory, check_memory
 
-    obstacles = flashinfer_obstacles(device, cache_dtype or dtype, model.config.head_dim)
+    obstacles = flashinfer_obstacles(device, dtype, model.config.head_dim)
     settings = MemorySettings(
         model.config,
         *ASSUMED_IMAGE,
@@ -154,7 +160,7 @@ def session_settings(parameters: Parameters, scale_frames: int) -> dict[str, Any
     }
 
 
-def warm_up(model: GCTStream) -> None:
+def warm_up(model: GCTStream, *, depth_every: int = 1) -> None:
     """Run the model once, so that the first image does not pay for kernels and allocations."""
     import torch
 
@@ -162,11 +168,16 @@ def warm_up(model: GCTStream) -> None:
 
     height, width = network_size(*ASSUMED_IMAGE, model.config)
     # on a CPU there is nothing to compile, and a whole start could take minutes
-    frames = model.config.num_scale_frames if model.device.type == "cuda" else 1
-    images = torch.rand(frames, 3, height, width, device=model.device)
+    gpu = model.device.type == "cuda"
+    images = torch.rand(
+        model.config.num_scale_frames if gpu else 1, 3, height, width, device=model.device
+    )
     model.reset()
     model.step(images, mode="keyframe", depth=True)
-    model.step(images[:1], mode="keyframe", depth=True)
+    # a GPU compiles in the first frame of a kind and records the second one
+    for depth in (True, False)[: 2 if gpu and depth_every > 1 else 1]:
+        for _ in range(2 if gpu else 1):
+            model.step(images[:1], mode="keyframe", depth=depth)
     model.reset()
 
 

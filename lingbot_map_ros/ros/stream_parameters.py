@@ -31,7 +31,8 @@ class StreamParameters:
     dtype: str = parameter(
         "model",
         "auto",
-        "Precision of the blocks; auto is bfloat16 on a GPU that has it, else float32.",
+        "Precision of the blocks; auto is bfloat16 where the GPU or CPU has it, else float16 or "
+        "float32.",
         choices=("auto", "float32", "float16", "bfloat16"),
     )
     attention_backend: str = parameter(
@@ -49,7 +50,8 @@ class StreamParameters:
     kv_cache_dtype: str = parameter(
         "model",
         "auto",
-        "Type of the cached keys and values; auto is the dtype of the blocks, fp8 halves it.",
+        "Type of the cached keys and values; auto is the dtype of the blocks, or float32 on a CPU; "
+        "fp8 halves it.",
         choices=("auto", "fp8"),
     )
     compile: bool = parameter(

@@ -42,6 +42,11 @@ class SessionConfig:
     @property
     def keyframe_rule(self) -> KeyframeRule:
         """The keyframe settings as a rule; raises ConfigurationError when one is out of range."""
+        if self.depth_every > 1 and self.keyframe_mode == "motion":
+            raise ConfigurationError(
+                f"depth_every {self.depth_every} does not go with keyframe_mode motion, which "
+                "needs the depth of every frame; use depth_every 1 or keyframe_mode interval"
+            )
         return KeyframeRule(
             self.keyframe_mode,
             self.keyframe_interval,
