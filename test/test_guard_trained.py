@@ -109,7 +109,7 @@ def test_a_frozen_image_and_half_a_view_are_believed(tracking, images):
         assert feed(tracking, [images[GOOD], covered, images[GOOD + 2]]) == [1, 1, 1]
 
 
-@pytest.mark.parametrize("scale", [1e3, float("nan")])
+@pytest.mark.parametrize("scale", [0.5, 2.0, 1e3, float("nan")])
 def test_output_that_breaks_down_is_withheld(tracking, images, model, scale):
     """The network itself fails: another unit at once, or no number."""
     with forgotten(tracking):

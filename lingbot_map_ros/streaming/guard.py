@@ -11,7 +11,7 @@ walk of photographs, and images that were tampered with: good frames reach a qua
 on motion and depth, and two thirds of that on confidence. Wrong images hardly more: shown another
 room, upside down, or noise, the network answers with a step of a few per cent of the depth and a
 confidence that good frames reach too. So those bounds catch a network that breaks down, tighter
-ones would catch nothing else, and wrong images are told by the images themselves (`agreement`).
+ones would catch nothing else, and wrong images are told by the images themselves (`comparison`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingbot_map_ros.geometry.poses import invert, rotation_angle
+from lingbot_map_ros.streaming.comparison import Comparison
 from lingbot_map_ros.streaming.observation import Observation
 
 HISTORY = 64
@@ -44,6 +45,9 @@ that once in twenty times; of good frames, at ten images a second, none was belo
 USUAL_AGREEMENT = 0.3
 """What nine in ten recent frames must have reached for that: the frames of a camera with few images
 a second never agree well, and are not judged by it."""
+MAX_LOG_SCALE = math.log(1.5)
+"""Two frames may differ by this much on the depth of what both show. Good frames differ by less
+than 1.13, and less than 1.26 over most of a second; with few images a second by 1.46 at most."""
 BLANK_CONTRAST = 1.0
 SEEN_CONTRAST = 8.0
 """Grey levels (standard deviation): below the first an image shows nothing, above the second it
@@ -87,8 +91,8 @@ class View:
     """Log of the median confidence above its minimum of 1."""
     contrast: float
     """Grey levels (standard deviation) of the image."""
-    agreement: float | None = None
-    """Share of the image that agrees with the last one, None where that cannot be said."""
+    comparison: Comparison | None = None
+    """With the last frame, None where nothing can be said."""
 
     @classmethod
     def of(
@@ -96,7 +100,7 @@ class View:
         frame: Observation,
         pose_odom: NDArray[np.float64],
         scale: float,
-        agreement: float | None = None,
+        comparison: Comparison | None = None,
     ) -> View:
         """Reduce an observation whose raw depth becomes map units by `scale`."""
         log_depth = log_confidence = None
@@ -106,7 +110,7 @@ class View:
             log_depth = math.log(max(depth, 1e-9))
             log_confidence = math.log(max(above, CONFIDENCE_FLOOR))
         seen = frame.frame
-        return cls(pose_odom, seen.stamp_ns, log_depth, log_confidence, seen.contrast, agreement)
+        return cls(pose_odom, seen.stamp_ns, log_depth, log_confidence, seen.contrast, comparison)
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,7 @@ class Guard:
             return self.begin(view)
         translation, rotation = _steps(self.last, view)
         change = None if view.log_depth is None else abs(view.log_depth - self.scene_log_depth)
+        agreement = None if view.comparison is None else view.comparison.agreement
         period = view.stamp_ns - self.last.stamp_ns
         return replace(
             self.begin(view),
@@ -165,7 +170,7 @@ class Guard:
             depth_change=self.depth_change.add(change),
             confidence=self.confidence.add(view.log_confidence),
             period=self.period.add(float(period) if period > 0 else None),
-            agreement=self.agreement.add(view.agreement),
+            agreement=self.agreement.add(agreement),
         )
 
     def begin(self, view: View) -> Guard:
@@ -195,14 +200,18 @@ class Guard:
         return ""
 
     def _reject_scene(self, view: View) -> str:
-        if view.agreement is None or not self.agreement.armed:
+        compared = view.comparison
+        if compared is None or not self.agreement.armed:
             return ""
         usual = float(np.percentile(self.agreement.values, 10))
-        if usual > USUAL_AGREEMENT and view.agreement < MIN_AGREEMENT:
+        if usual > USUAL_AGREEMENT and compared.agreement < MIN_AGREEMENT:
             return (
-                f"the image shows another scene: {view.agreement:.0%} of it agrees with the last "
-                f"one, {self.agreement.median():.0%} is usual"
+                f"the image shows another scene: {compared.agreement:.0%} of it agrees with the "
+                f"last one, {self.agreement.median():.0%} is usual"
             )
+        if compared.log_scale is not None and abs(compared.log_scale) > MAX_LOG_SCALE:
+            factor = math.exp(abs(compared.log_scale))
+            return f"the depth of what was seen before changed {factor:.3g} times"
         return ""
 
 

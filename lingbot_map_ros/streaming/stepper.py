@@ -11,7 +11,7 @@ from dataclasses import replace
 from lingbot_map_ros.aggregator.stream import FrameMode
 from lingbot_map_ros.geometry.alignment import AlignmentError
 from lingbot_map_ros.models.gct_stream import GCTStream
-from lingbot_map_ros.streaming.agreement import MAX_FLOW, agreement
+from lingbot_map_ros.streaming.comparison import MAX_FLOW, Comparison, compare
 from lingbot_map_ros.streaming.config import Limits, SessionConfig
 from lingbot_map_ros.streaming.guard import Guard, View
 from lingbot_map_ros.streaming.keyframes import Intent, KeyframeRule
@@ -226,8 +226,8 @@ class Stepper:
         # Large motion speaks for a frame, but not for one that a lost stream would go on from.
         max_flow = math.inf if anchoring else MAX_FLOW
         last = state.track.last
-        agrees = None if last is None else agreement(last, observation, max_flow)
-        view = self._view(state, observation, agrees)
+        comparison = None if last is None else compare(last, observation, max_flow)
+        view = self._view(state, observation, comparison)
         if reason := state.track.guard.reject(view, state.lost):
             raise _WithheldError(reason)
         return view
@@ -248,11 +248,11 @@ class Stepper:
         return intent is Intent.KEEP and all(keyframe.depth is None for keyframe in recent)
 
     def _view(
-        self, state: StreamState, observation: Observation, agrees: float | None = None
+        self, state: StreamState, observation: Observation, comparison: Comparison | None = None
     ) -> View:
         placement = _placement(state)
         pose_odom = placement.pose_odom(observation.pose)
-        return View.of(observation, pose_odom, placement.scale, agrees)
+        return View.of(observation, pose_odom, placement.scale, comparison)
 
     def _hand_out(
         self,

@@ -5,10 +5,13 @@
 A network that is shown another place does not say so: it goes on from its last pose, with familiar
 depth and confidence. The images tell. If pose and depth are right, each pixel of a frame has its
 place in the frame before, and small blocks of the two correlate whatever the exposure. Between
-different scenes, or to noise, they correlate by chance only.
+different scenes, or to noise, they correlate by chance only. Where they correlate both frames must
+also say the same of the depth: if they do not, the network's unit has jumped.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import cv2
 import numpy as np
@@ -32,34 +35,59 @@ MAX_FLOW = 0.25
 """Of the image's width: after larger motion small errors of good poses are seen as disagreement."""
 
 
-def agreement(last: Observation, frame: Observation, max_flow: float = MAX_FLOW) -> float | None:
-    """Share of a frame's blocks, 0 to 1, that agree with the frame before it.
+@dataclass(frozen=True)
+class Comparison:
+    """What a frame and the one before it say of each other."""
+
+    agreement: float
+    """Share of the blocks, 0 to 1, that show the same."""
+    log_scale: float | None
+    """Log of the factor between what the two say of the depth where they show the same; None if
+    one has no depth, or too few blocks agree."""
+
+
+def compare(last: Observation, frame: Observation, max_flow: float = MAX_FLOW) -> Comparison | None:
+    """Compare a frame with the one before it; both observations are of one window.
 
     None where nothing can be said: neither frame has depth, too few blocks have texture and are
-    seen by both, or the image moved by more than `max_flow` of its width between them. Both
-    observations are of one window.
+    seen by both, or the image moved by more than `max_flow` of its width between them.
     """
     seen, other = (frame, last) if frame.depth is not None else (last, frame)
     if seen.depth is None:
         return None
     stride = seen.frame.thumbnail_stride
-    image, there = seen.frame.thumbnail, other.frame.thumbnail
+    image = seen.frame.thumbnail
     height, width = image.shape
-    half = stride // 2
-    depth = np.ascontiguousarray(seen.depth[half::stride, half::stride][:height, :width])
+    depth = _thinned(seen.depth, stride, image.shape)
     points = unproject(depth, _reduced(seen.intrinsics, stride)).reshape(-1, 3)
     points = transform_points(invert(other.pose) @ seen.pose, points)
     u, v = project(points, _reduced(other.intrinsics, stride)).T.reshape(2, height, width)
     rows, columns = np.mgrid[:height, :width]
     if np.median(np.hypot(u - columns, v - rows)) > max_flow * width:
         return None
-    visible = points[:, 2].reshape(height, width) > MIN_DEPTH
-    visible &= (u >= 0) & (u <= width - 1) & (v >= 0) & (v <= height - 1)
-    warped = cv2.remap(there, u.astype(np.float32), v.astype(np.float32), cv2.INTER_LINEAR)
-    correlations = _correlations(_blocks(image), _blocks(warped), _blocks(visible))
-    if len(correlations) < MIN_BLOCKS:
+    z = points[:, 2].reshape(height, width)
+    visible = (z > MIN_DEPTH) & (u >= 0) & (u <= width - 1) & (v >= 0) & (v <= height - 1)
+    where = u.astype(np.float32), v.astype(np.float32)
+    warped = cv2.remap(other.frame.thumbnail, *where, cv2.INTER_LINEAR)
+    mask = _blocks(visible)
+    correlations, usable = _correlations(_blocks(image), _blocks(warped), mask)
+    if np.count_nonzero(usable) < MIN_BLOCKS:
         return None
-    return float(np.mean(correlations > MATCH))
+    agreeing = usable & (correlations > MATCH)
+    log_scale = None
+    if other.depth is not None and np.count_nonzero(agreeing) >= MIN_BLOCKS:
+        there = cv2.remap(_thinned(other.depth, stride, image.shape), *where, cv2.INTER_NEAREST)
+        ratios = _blocks(np.log(z.clip(MIN_DEPTH) / there.clip(MIN_DEPTH)))
+        log_scale = float(np.median(ratios[agreeing][mask[agreeing] > 0]))
+    return Comparison(float(np.mean(agreeing[usable])), log_scale)
+
+
+def _thinned(
+    depth: NDArray[np.float32], stride: int, shape: tuple[int, ...]
+) -> NDArray[np.float32]:
+    """Depth at the centres of a thumbnail's pixels."""
+    half = stride // 2
+    return np.ascontiguousarray(depth[half::stride, half::stride][: shape[0], : shape[1]])
 
 
 def _reduced(K: NDArray[np.float64], stride: int) -> NDArray[np.float64]:
@@ -78,8 +106,10 @@ def _blocks(image: NDArray) -> NDArray[np.float64]:
     return blocks.reshape(rows * columns, BLOCK * BLOCK)
 
 
-def _correlations(a: NDArray, b: NDArray, mask: NDArray) -> NDArray[np.float64]:
-    """Correlation of the blocks [N, P] that have texture and are seen by both."""
+def _correlations(
+    a: NDArray, b: NDArray, mask: NDArray
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Correlation of blocks [N, P], and which of them have texture and are seen by both."""
     count = mask.sum(1).clip(1)
     a = (a - (a * mask).sum(1, keepdims=True) / count[:, None]) * mask
     b = (b - (b * mask).sum(1, keepdims=True) / count[:, None]) * mask
@@ -87,5 +117,4 @@ def _correlations(a: NDArray, b: NDArray, mask: NDArray) -> NDArray[np.float64]:
     usable = mask.mean(1) > MIN_OVERLAP
     usable &= np.maximum(deviation_a, deviation_b) > MIN_CONTRAST
     product = (a * b).sum(1) / count
-    correlation = product / (deviation_a * deviation_b).clip(1e-6)
-    return correlation[usable]
+    return product / (deviation_a * deviation_b).clip(1e-6), usable

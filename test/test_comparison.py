@@ -1,6 +1,6 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""How much of an image agrees with the one before it, on renderings with exact geometry."""
+"""What a frame and the one before it say of each other, on renderings with exact geometry."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from lingbot_map_ros.geometry.poses import make_pose
-from lingbot_map_ros.streaming.agreement import agreement
-from lingbot_map_ros.streaming.guard import MIN_AGREEMENT, contrast
+from lingbot_map_ros.streaming.comparison import compare
+from lingbot_map_ros.streaming.guard import MAX_LOG_SCALE, MIN_AGREEMENT, contrast
 from lingbot_map_ros.streaming.observation import Frame, Observation
 from lingbot_map_ros.synthetic.sequence import HELD_OUT, make_sequence
 
@@ -34,6 +34,11 @@ def observation(room, i, image=None):
     return Observation(
         frame_of(image), room.poses[i], room.intrinsics, depth, np.ones_like(depth), True
     )
+
+
+def agreement(last, frame):
+    compared = compare(last, frame)
+    return compared and compared.agreement
 
 
 @pytest.mark.parametrize("gap", [1, 4])
@@ -89,6 +94,21 @@ def test_nothing_is_said_after_a_large_motion_or_of_a_bare_wall():
     assert agreement(last, behind) is None
     bare = np.full((HEIGHT, WIDTH, 3), 128, np.uint8)
     assert agreement(observation(room, 4, bare), observation(room, 5, bare)) is None
+
+
+def test_a_unit_that_jumps_is_seen_and_a_passer_by_is_not():
+    room = rooms()[1]
+    last, frame = observation(room, 2), observation(room, 3)
+    assert abs(compare(last, frame).log_scale) < 0.02
+    doubled = replace(frame, depth=2 * frame.depth)
+    assert compare(last, doubled).log_scale == pytest.approx(np.log(2), abs=0.1)
+    assert abs(compare(last, doubled).log_scale) > MAX_LOG_SCALE
+    # Somebody stands before a third of the view, much nearer than the wall.
+    image, depth = room.images[3].copy(), room.depth[3].copy()
+    image[:, :70], depth[:, :70] = image[::-1, :70], 0.5
+    passer = replace(observation(room, 3, image), depth=depth)
+    assert abs(compare(last, passer).log_scale) < 0.1
+    assert compare(replace(last, depth=None, confidence=None), frame).log_scale is None
 
 
 @pytest.mark.parametrize("size", [(42, 56), (70, 112), (378, 504), (14, 14)])
