@@ -72,11 +72,19 @@ class History:
 
     def bound(self, floor: float) -> float:
         """Largest plausible next value."""
-        return max(floor, FACTOR * float(np.percentile(self.values, 95)))
+        return max(floor, FACTOR * self.quantile(0.95))
 
     def median(self) -> float:
         """Median of the newest values."""
-        return float(np.median(self.values))
+        return self.quantile(0.5)
+
+    def quantile(self, share: float) -> float:
+        """Quantile of the newest values; for so few numpy takes ten times as long."""
+        ordered = sorted(self.values)
+        at = share * (len(ordered) - 1)
+        below = int(at)
+        above = min(below + 1, len(ordered) - 1)
+        return ordered[below] + (at - below) * (ordered[above] - ordered[below])
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +211,7 @@ class Guard:
         compared = view.comparison
         if compared is None or not self.agreement.armed:
             return ""
-        usual = float(np.percentile(self.agreement.values, 10))
+        usual = self.agreement.quantile(0.1)
         if usual > USUAL_AGREEMENT and compared.agreement < MIN_AGREEMENT:
             return (
                 f"the image shows another scene: {compared.agreement:.0%} of it agrees with the "

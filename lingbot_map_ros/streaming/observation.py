@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -70,9 +70,9 @@ class Observation:
 
 def observe(frames: Sequence[Frame], prediction: Prediction) -> list[Observation]:
     """Bring the predictions of one call to the host, a frame each."""
-    encodings = prediction.pose_enc.double().cpu().numpy()
-    depths = _rows(prediction.depth, len(frames))
-    confidences = _rows(prediction.confidence, len(frames))
+    encodings, *maps = to_host(prediction.pose_enc, prediction.depth, prediction.confidence)
+    encodings = encodings.astype(np.float64)
+    depths, confidences = ([None] * len(frames) if m is None else list(m) for m in maps)
     poses, fov = decode_pose(encodings)
     valid = is_valid_pose(encodings)
     height, width = frames[0].tensor.shape[-2:]
@@ -92,7 +92,17 @@ def observe(frames: Sequence[Frame], prediction: Prediction) -> list[Observation
     return observations
 
 
-def _rows(maps: torch.Tensor | None, count: int) -> list[NDArray[np.float32] | None]:
-    if maps is None:
-        return [None] * count
-    return list(maps.float().cpu().numpy())
+def to_host(*tensors: torch.Tensor | None) -> list[Any]:
+    """Copy tensors to arrays on the host, from a GPU all at once; None stays None."""
+    if not any(tensor is not None and tensor.is_cuda for tensor in tensors):
+        return [None if tensor is None else tensor.numpy() for tensor in tensors]
+    copies = [
+        # Into pinned memory, which a GPU writes several times faster.
+        tensor if tensor is None else torch.empty_like(tensor, device="cpu", pin_memory=True)
+        for tensor in tensors
+    ]
+    for tensor, copy in zip(tensors, copies, strict=True):
+        if tensor is not None and copy is not None:
+            copy.copy_(tensor, non_blocking=True)
+    torch.cuda.current_stream().synchronize()
+    return [None if copy is None else copy.numpy() for copy in copies]
