@@ -40,6 +40,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--frames", type=int, default=0, help="of the stream without an end")
     parser.add_argument("--seconds", type=float, default=300, help="limit of each stream")
     parser.add_argument("--preset", default="vitl")
+    parser.add_argument("--window", type=int, help="of the endless stream; the model's own")
     parser.add_argument("--pending-limit", type=int, default=16, help="of the session")
     parser.add_argument("--kernel", default="")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction)

@@ -96,7 +96,7 @@ def run_capped(options: argparse.Namespace, record: Record) -> None:
 
 def run_endless(options: argparse.Namespace, record: Record) -> None:
     """A stream over many windows: is a late frame as fast as an early one, and memory flat."""
-    model = _load(options)
+    model = _load(options, sliding_window=options.window)
     with record.guard("stream"):
         run = stream(model, options, options.frames)
         record.put("frames", len(run.milliseconds))
@@ -175,12 +175,12 @@ def growth(run: Stream, config: GCTConfig) -> dict[str, Any]:
 
 
 def _load(options: argparse.Namespace, **overrides: Any) -> GCTStream:
-    chosen = {"kernel": options.kernel or None, "compile": options.compile}
     return load_model(
         options.weights,
         device="auto",
         dtype="auto",
         pending_limit=options.pending_limit + 1,
-        **{name: value for name, value in chosen.items() if value is not None},
+        kernel=options.kernel or None,
+        compile=options.compile,
         **overrides,
     )
