@@ -42,7 +42,7 @@ import sys, time
 from lingbot_map_ros.ros import loading
 from lingbot_map_ros.ros.node import main
 
-def load_session(parameters):
+def load_session(*_):
     import torch
     time.sleep(60)
 

@@ -45,7 +45,7 @@ def replay(options: Options, stop: StopRequest) -> int:
         _keep_out_of(options)
         inputs = open_inputs(options, bag, stack)
         outputs.make_folder(options.output)
-        stream = open_stream(options.parameters)
+        stream = open_stream(options.parameters, inputs.source.size)
         outputs.remove_old(options.output)
         truth = inputs.write_truth(options.output / outputs.TRUTH)
         result = _run(options, inputs, stream, [] if bag is None else bag.damage, truth, stop)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lingbot_map_ros.mapping.mapper import Mapper, MapperOptions
 from lingbot_map_ros.mapping.scale import ScaleEstimator
 from lingbot_map_ros.models.config import GCTConfig
-from lingbot_map_ros.ros.loading import load_network, session_settings
+from lingbot_map_ros.ros.loading import ASSUMED_IMAGE, load_network, session_settings
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
 
@@ -22,15 +22,15 @@ class Stream:
     scale: ScaleEstimator
 
 
-def open_stream(parameters: Parameters) -> Stream:
-    """Load the model of the parameters.
+def open_stream(parameters: Parameters, image_size: tuple[int, int] | None = None) -> Stream:
+    """Load the model of the parameters for images of a height and width, where they are known.
 
     Raises
     ------
     ConfigurationError, CheckpointError, MemoryPlanError, BackendUnavailableError
         With the reason and what to change.
     """
-    model = load_network(parameters)
+    model = load_network(parameters, image_size or ASSUMED_IMAGE)
     settings = session_settings(parameters, model.config.num_scale_frames)
     options = MapperOptions(
         voxel_size=parameters.map_voxel_size,

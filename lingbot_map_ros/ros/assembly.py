@@ -162,10 +162,10 @@ class Assembly:
         from lingbot_map_ros.ros.loading import load_session
         from lingbot_map_ros.ros.pipeline import Pipeline
 
-        session, device = load_session(self.parameters)
+        session, fit = load_session(self.parameters, lambda: self.source.image_size)
         self._pipeline = Pipeline(
             session,
-            device,
+            fit,
             self._handed_over,
             self.source,
             self.publishers,

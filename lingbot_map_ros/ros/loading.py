@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lingbot_map_ros.errors import ConfigurationError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from lingbot_map_ros.models.gct_stream import GCTStream
+    from lingbot_map_ros.ros.image_fit import ImageFit
     from lingbot_map_ros.streaming.session import StreamingSession
 
 logger = logging.getLogger(__name__)
@@ -39,8 +41,12 @@ def require_torch() -> None:
         )
 
 
-def load_session(parameters: Parameters) -> tuple[StreamingSession, torch.device]:
-    """Load the model and warm it up; returns its session and where it runs.
+def load_session(
+    parameters: Parameters, image_size: Callable[[], tuple[int, int] | None]
+) -> tuple[StreamingSession, ImageFit]:
+    """Load the model and warm it up; returns its session, and what fits it to images.
+
+    `image_size` tells height and width of the images that will come, as soon as they are known.
 
     Raises
     ------
@@ -48,11 +54,13 @@ def load_session(parameters: Parameters) -> tuple[StreamingSession, torch.device
         With the reason and what to change.
     """
     began = time.monotonic()
+    from lingbot_map_ros.ros.image_fit import ImageFit
     from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
 
-    model = load_network(parameters)
+    model = load_network(parameters, image_size() or ASSUMED_IMAGE)
     loaded = time.monotonic()
-    warm_up(model, depth_every=parameters.depth_every)
+    fit = ImageFit(model, parameters)
+    fit.require(*(image_size() or ASSUMED_IMAGE))
     session = StreamingSession(
         model, SessionConfig(**session_settings(parameters, model.config.num_scale_frames))
     )
@@ -64,10 +72,10 @@ def load_session(parameters: Parameters) -> tuple[StreamingSession, torch.device
         loaded - began,
         time.monotonic() - loaded,
     )
-    return session, model.device
+    return session, fit
 
 
-def load_network(parameters: Parameters) -> GCTStream:
+def load_network(parameters: Parameters, image_size: tuple[int, int] = ASSUMED_IMAGE) -> GCTStream:
     """Plan the memory, then load the model to its device; raises what ``load_session`` does."""
     import torch
 
@@ -79,7 +87,6 @@ def load_network(parameters: Parameters) -> GCTStream:
     dtype = resolve_dtype(parameters.dtype, device)
     # PyTorch's own place for what it has compiled is lost when the robot is switched off
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
-    cache_dtype = torch.float8_e4m3fn if parameters.kv_cache_dtype == "fp8" else None
     # on "meta" the weights stay in the file until it is known that they fit
     model = load_model(
         parameters.checkpoint,
@@ -89,12 +96,12 @@ def load_network(parameters: Parameters) -> GCTStream:
         attention_backend=parameters.attention_backend,
         # a newcomer stands in the caches before the policy decides about the oldest
         pending_limit=parameters.pending_limit + 1,
-        cache_dtype=cache_dtype,
+        cache_dtype=_cache_dtype(parameters),
         kernel=parameters.attention_kernel,
         compile=parameters.compile,
         **model_overrides(parameters),
     )
-    plan_memory(model, parameters, device, dtype, cache_dtype)
+    plan_memory(model, parameters, device, dtype, image_size)
     return model.place(device, dtype)
 
 
@@ -103,9 +110,9 @@ def plan_memory(
     parameters: Parameters,
     device: torch.device,
     dtype: torch.dtype,
-    cache_dtype: torch.dtype | None,
+    image_size: tuple[int, int],
 ) -> None:
-    """Compute what the stream will need, before any of it is taken.
+    """Compute what a stream of images of this height and width will need, before it is taken.
 
     Raises
     ------
@@ -116,10 +123,11 @@ def plan_memory(
     from lingbot_map_ros.mapping.voxel_map import VoxelMap
     from lingbot_map_ros.streaming.memory import GIB, MemorySettings, available_memory, check_memory
 
+    cache_dtype = _cache_dtype(parameters)
     obstacles = flashinfer_obstacles(device, dtype, model.config.head_dim)
     settings = MemorySettings(
         model.config,
-        *ASSUMED_IMAGE,
+        *image_size,
         dtype=dtype,
         cache_dtype=cache_dtype,
         pending_limit=model.pending_limit,
@@ -127,7 +135,10 @@ def plan_memory(
         gpu=device.type == "cuda",
         map_bytes=VoxelMap.planned_bytes(parameters.map_max_points) if device.type == "cpu" else 0,
     )
-    available = available_memory(device, parameters.memory_limit_gb)
+    # what the network holds already counts as free: it is part of the plan
+    available = available_memory(device) + _held(model)
+    if parameters.memory_limit_gb:
+        available = min(available, int(parameters.memory_limit_gb * 1e9))
     plan = check_memory(settings, available)
     logger.info("memory plan: %s of %.1f GiB on %s", plan, available / GIB, device)
 
@@ -160,13 +171,28 @@ def session_settings(parameters: Parameters, scale_frames: int) -> dict[str, Any
     }
 
 
-def warm_up(model: GCTStream, *, depth_every: int = 1) -> None:
-    """Run the model once, so that the first image does not pay for kernels and allocations."""
+def _cache_dtype(parameters: Parameters) -> torch.dtype | None:
     import torch
 
-    from lingbot_map_ros.streaming.preprocessing import network_size
+    return torch.float8_e4m3fn if parameters.kv_cache_dtype == "fp8" else None
 
-    height, width = network_size(*ASSUMED_IMAGE, model.config)
+
+def _held(model: GCTStream) -> int:
+    """Bytes of its device that the network has taken."""
+    import torch
+
+    if model.device.type == "cuda":
+        return int(torch.cuda.memory_reserved(model.device))
+    return 0 if model.device.type == "meta" else sum(model.memory_bytes().values())
+
+
+def warm_up(model: GCTStream, height: int, width: int, *, depth_every: int = 1) -> None:
+    """Run the model once, so that the first image does not pay for kernels and allocations.
+
+    Height and width are those of the network's input.
+    """
+    import torch
+
     # on a CPU there is nothing to compile, and a whole start could take minutes
     gpu = model.device.type == "cuda"
     images = torch.rand(

@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 import torch
 
-from lingbot_map_ros.errors import InputError
+from lingbot_map_ros.errors import InputError, LingbotMapError
 from lingbot_map_ros.ros.calibration import Calibration
 from lingbot_map_ros.ros.camera_mount import CameraMount
 from lingbot_map_ros.ros.conversions import compressed_to_rgb, image_to_rgb
 from lingbot_map_ros.ros.frames import map_from_odom
+from lingbot_map_ros.ros.image_fit import ImageFit
 from lingbot_map_ros.ros.input import ImageFrame, Input
 from lingbot_map_ros.ros.intensity_window import IntensityWindow
 from lingbot_map_ros.ros.loading import gpu_memory, release
@@ -42,7 +43,7 @@ class Pipeline:
     def __init__(
         self,
         session: StreamingSession,
-        device: torch.device,
+        fit: ImageFit,
         parameters: Parameters,
         source: Input,
         publishers: Publishers,
@@ -61,7 +62,8 @@ class Pipeline:
         self.scale = MetricScale(parameters.scale_source, parameters.scale, metric_pose)
         self.placement = Placement()
         self.keeper = MapKeeper(parameters, publishers, self.placement, now_ns)
-        self._device = device
+        self._device = fit.device
+        self._fit = fit
         self._parameters = parameters
         self._source = source
         self._publishers = publishers
@@ -78,13 +80,7 @@ class Pipeline:
         arrived, began = time.monotonic(), time.perf_counter()
         decode = compressed_to_rgb if frame.compressed else image_to_rgb
         image = decode(frame.msg, self._window)
-        if self._size and image.shape != self._size:
-            logger.warning(
-                "the image size changed from %dx%d to %dx%d: a new session begins",
-                *(self._size[1], self._size[0], image.shape[1], image.shape[0]),
-            )
-            self.reset()
-        self._size = image.shape
+        self._take_size(image.shape)
         self._calibration.use(self._source.camera_info, *image.shape[:2])
         decoded = time.perf_counter()
         results = self.session.step(image, frame.stamp_ns)
@@ -100,6 +96,19 @@ class Pipeline:
         if results:
             self.frame_age_s = (self._now_ns() - frame.stamp_ns) / 1e9
         self._settle_decisions()
+
+    def _take_size(self, shape: tuple[int, ...]) -> None:
+        """See to it that the network is ready for images of this shape."""
+        if shape == self._size:
+            return
+        if self._size:
+            logger.warning(
+                "the image size changed from %dx%d to %dx%d: a new session begins",
+                *(self._size[1], self._size[0], shape[1], shape[0]),
+            )
+            self.reset()
+        self._fit.require(shape[0], shape[1])
+        self._size = shape
 
     def fail(self, error: Exception) -> None:
         """Count a frame that could not be processed; say why, but not for every one."""
@@ -119,7 +128,7 @@ class Pipeline:
         if now - self._complained.get(self.last_error, float("-inf")) < REPEAT_S:
             return
         self._complained = {**dict(list(self._complained.items())[-16:]), self.last_error: now}
-        if isinstance(error, InputError):
+        if isinstance(error, LingbotMapError):
             logger.error("an image is skipped: %s", error)
         else:
             logger.error("a frame failed: %s", self.last_error, exc_info=error)
@@ -141,7 +150,7 @@ class Pipeline:
     def close(self) -> None:
         """Give model and map back."""
         self.keeper.close()
-        del self.session, self._calibration
+        del self.session, self._calibration, self._fit
         release()
 
     def set_parameters(self, parameters: Parameters) -> str:
