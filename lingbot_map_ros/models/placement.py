@@ -16,7 +16,7 @@ def resolve_device(name: str = "auto") -> torch.device:
     Raises ``ConfigurationError`` for a device that this machine or this PyTorch does not have.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -26,6 +26,9 @@ def resolve_device(name: str = "auto") -> torch.device:
             f"device '{name}' is not there: PyTorch {torch.__version__} sees "
             f"{torch.cuda.device_count()} CUDA devices; use device: cpu or install a CUDA build"
         )
+    if device.type == "cuda" and device.index is None:
+        # Some of PyTorch's functions want to know which one.
+        return torch.device("cuda", torch.cuda.current_device())
     return device
 
 
