@@ -106,7 +106,7 @@ PRESETS = {
         image_height=126,
         num_scale_frames=4,
         sliding_window=16,
-        max_keyframes=256,
+        max_keyframes=128,
     ),
     "tiny": GCTConfig(
         embed_dim=128,

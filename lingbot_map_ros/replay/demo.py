@@ -31,6 +31,8 @@ BUILTIN, RANDOM = "builtin:small", "random:"
 _IDENTITY = "[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]"
 _OF_A_BAG = {"metadata.yaml", ".mcap", ".db3"}
 _VOXEL = 0.02
+# Gentle enough for a small model, and no longer than the streams it was trained on.
+_FRAMES, _DIFFICULTY, _WORLD = 120, 0.4, 1
 _STOP_S = 10.0
 _ANSWER_S = 600.0
 
@@ -59,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="demo", description="A synthetic recording through the real node, over real DDS."
     )
     parser.add_argument("--output", type=Path, default=Path("demo_out"), help="default: demo_out")
-    parser.add_argument("--frames", type=positive_int, default=150, help="images (default 150)")
+    parser.add_argument("--frames", type=positive_int, default=_FRAMES, help="images (%(default)s)")
     parser.add_argument("--checkpoint", default="", help=f"weights (default: {BUILTIN})")
     parser.add_argument(
         "--domain",
@@ -92,13 +94,15 @@ def demonstrate(folder: Path, frames: int, checkpoint: str, domain: int) -> None
     from lingbot_map_ros.replay import demo_report
     from lingbot_map_ros.replay.outputs import make_folder
     from lingbot_map_ros.synthetic.bag import write_bag
+    from lingbot_map_ros.synthetic.sequence import HELD_OUT
 
     checkpoint = choose_checkpoint(checkpoint)
     make_folder(folder)
     bag, truth = folder / "bag", folder / "ground_truth.tum"
     remove_bag(bag)
     print(f"writing a recording of {frames} images to {bag}", flush=True)
-    write_bag(bag, truth, frames, kind="loop")
+    seed = HELD_OUT + _WORLD
+    write_bag(bag, truth, frames, seed=seed, kind="loop", difficulty=_DIFFICULTY)
     print(f"mapping it with {checkpoint}; the node's log is {folder / 'node.log'}", flush=True)
     os.environ.update(fastdds_environment(os.environ), ROS_DOMAIN_ID=str(domain))
     began = time.monotonic()

@@ -37,6 +37,7 @@ def write_bag(
     *,
     seed: int = HELD_OUT,
     kind: str = "drive",
+    difficulty: float = 1.0,
     size: tuple[int, int] = (640, 480),
     storage: str = "mcap",
     compressed: bool = False,
@@ -47,7 +48,7 @@ def write_bag(
 
     ``truth`` gets the camera poses (optical axes in the world) as a TUM trajectory.
     """
-    sequence = make_sequence(seed, frames, *size, kind, camera=camera)
+    sequence = make_sequence(seed, frames, *size, kind, difficulty, camera=camera)
     write_sequence(path, sequence, storage=storage, compressed=compressed, tf=tf)
     if truth is not None:
         rows = _tum_rows(sequence)
@@ -179,6 +180,12 @@ def main(arguments: Arguments[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=HELD_OUT, help="world and path (%(default)s)")
     parser.add_argument("--frames", type=int, default=120, help="length at 10 Hz (%(default)s)")
     parser.add_argument("--kind", choices=KINDS, default="drive", help="motion (%(default)s)")
+    parser.add_argument(
+        "--difficulty",
+        type=float,
+        default=1.0,
+        help="0 slow and clear, 1 fast and noisy (%(default)s)",
+    )
     parser.add_argument("--size", type=_size, default=(640, 480), help="such as 640x480")
     parser.add_argument("--storage", choices=STORAGES, default="mcap", help="(%(default)s)")
     parser.add_argument("--compressed", action="store_true", help="JPEG images as well")
@@ -193,6 +200,7 @@ def main(arguments: Arguments[str] | None = None) -> int:
             options.frames,
             seed=options.seed,
             kind=options.kind,
+            difficulty=options.difficulty,
             size=options.size,
             storage=options.storage,
             compressed=options.compressed,
