@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lingbot_map_ros.layers.precision import Conv2d, ConvTranspose2d, LayerNorm
+from lingbot_map_ros.layers.precision import LayerNorm
 
 FRAMES_PER_GROUP = 2
-_FINEST = ("scratch.refinenet1", "scratch.output_conv")
 
 
 class DepthMaps(NamedTuple):
@@ -53,8 +52,8 @@ class ResidualConvUnit(nn.Module):
 
     def __init__(self, features: int) -> None:
         super().__init__()
-        self.conv1 = Conv2d(features, features, 3, padding=1)
-        self.conv2 = Conv2d(features, features, 3, padding=1)
+        self.conv1 = nn.Conv2d(features, features, 3, padding=1)
+        self.conv2 = nn.Conv2d(features, features, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``[N, features, h, w]`` to the same shape."""
@@ -70,7 +69,7 @@ class FusionBlock(nn.Module):
         if has_skip:
             self.resConfUnit1 = ResidualConvUnit(features)
         self.resConfUnit2 = ResidualConvUnit(features)
-        self.out_conv = Conv2d(features, features, 1)
+        self.out_conv = nn.Conv2d(features, features, 1)
 
     def forward(self, path: Tensor, skip: Tensor | None, size: tuple[int, int]) -> Tensor:
         """Fuse ``path`` and ``skip`` (``[N, features, h, w]``) and resize to ``size``."""
@@ -79,18 +78,29 @@ class FusionBlock(nn.Module):
         return self.out_conv(_resize(self.resConfUnit2(path), size))
 
 
+class _Output(nn.Sequential):
+    """Layers whose last one may be kept in another dtype."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        *layers, last = self
+        for layer in layers:
+            x = layer(x)
+        out: Tensor = last(x.to(next(last.parameters()).dtype))
+        return out
+
+
 class _Scratch(nn.Module):
     """Holds the layers that checkpoints name ``scratch.*``."""
 
     def __init__(self, channels: Sequence[int], features: int) -> None:
         super().__init__()
         for i, width in enumerate(channels, 1):
-            conv = Conv2d(width, features, 3, padding=1, bias=False)
+            conv = nn.Conv2d(width, features, 3, padding=1, bias=False)
             self.add_module(f"layer{i}_rn", conv)
             self.add_module(f"refinenet{i}", FusionBlock(features, has_skip=i < len(channels)))
-        self.output_conv1 = Conv2d(features, features // 2, 3, padding=1)
-        self.output_conv2 = nn.Sequential(
-            Conv2d(features // 2, 32, 3, padding=1), nn.ReLU(), Conv2d(32, 2, 1)
+        self.output_conv1 = nn.Conv2d(features, features // 2, 3, padding=1)
+        self.output_conv2 = _Output(
+            nn.Conv2d(features // 2, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 2, 1)
         )
 
 
@@ -110,36 +120,27 @@ class DPTHead(nn.Module):
         self.patch_size = patch_size
         self.num_special = num_special
         self.norm = LayerNorm(dim)
-        self.projects = nn.ModuleList(Conv2d(dim, width, 1) for width in channels)
+        self.projects = nn.ModuleList(nn.Conv2d(dim, width, 1) for width in channels)
         self.resize_layers = nn.ModuleList(
             (
-                ConvTranspose2d(channels[0], channels[0], 4, stride=4),
-                ConvTranspose2d(channels[1], channels[1], 2, stride=2),
+                nn.ConvTranspose2d(channels[0], channels[0], 4, stride=4),
+                nn.ConvTranspose2d(channels[1], channels[1], 2, stride=2),
                 nn.Identity(),
-                Conv2d(channels[3], channels[3], 3, stride=2, padding=1),
+                nn.Conv2d(channels[3], channels[3], 3, stride=2, padding=1),
             )
         )
         self.scratch = _Scratch(channels, features)
 
-    def coarse_convolutions(self) -> list[Conv2d | ConvTranspose2d]:
-        """All convolutions but those of the finest stage.
-
-        Rounding in the finest stage is most of the error that a depth head in bfloat16 makes.
-        """
-        return [
-            module
-            for name, module in self.named_modules()
-            if isinstance(module, Conv2d | ConvTranspose2d) and not name.startswith(_FINEST)
-        ]
-
     def place_on_gpu_(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Move to a GPU, channels last, and compute all but the finest stage in ``dtype``."""
-        self.to(device)
-        for convolution in self.coarse_convolutions():
-            convolution.to(dtype)
+        """Move to a GPU and compute in ``dtype``, channels last, but for the last, cheap layer.
+
+        Its output is the logarithm of the depth, where rounding would be a relative error.
+        """
         for module in self.modules():
-            if isinstance(module, Conv2d | ConvTranspose2d):
+            if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+                module.to(device, dtype)
                 module.weight.data = module.weight.contiguous(memory_format=torch.channels_last)
+        self.scratch.output_conv2[-1].float()
 
     def forward(self, outputs: Sequence[Tensor], height: int, width: int) -> DepthMaps:
         """Predict from four outputs ``[B, S, P, dim]`` of images ``height x width``.
@@ -161,7 +162,7 @@ class DPTHead(nn.Module):
         skips = []
         for i, x in enumerate(tokens):
             x = self.norm(x).transpose(1, 2).unflatten(2, grid)
-            x = add_positions_(self.projects[i](x), aspect)
+            x = add_positions_(self.projects[i](x.to(self.projects[i].weight.dtype)), aspect)
             skips.append(getattr(scratch, f"layer{i + 1}_rn")(self.resize_layers[i](x)))
         path = skips[-1]
         for i in range(len(skips), 0, -1):

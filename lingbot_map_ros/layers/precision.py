@@ -19,22 +19,6 @@ class Linear(nn.Linear):
         return F.linear(x.to(self.weight.dtype), self.weight, self.bias)
 
 
-class Conv2d(nn.Conv2d):
-    """Convolution that computes in the dtype of its weight."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map ``x [N, in, h, w]`` to ``[N, out, h', w']`` in the weight's dtype."""
-        return super().forward(x.to(self.weight.dtype))
-
-
-class ConvTranspose2d(nn.ConvTranspose2d):
-    """Transposed convolution that computes in the dtype of its weight."""
-
-    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """Map ``x [N, in, h, w]`` to ``[N, out, h', w']`` in the weight's dtype."""
-        return super().forward(x.to(self.weight.dtype), output_size)
-
-
 class LayerNorm(nn.LayerNorm):
     """Layer norm over the last axis with float32 statistics and float32 output."""
 

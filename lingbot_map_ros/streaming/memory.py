@@ -82,8 +82,8 @@ class MemorySettings:
     """Of the model."""
     flashinfer: bool = False
     gpu: bool = False
-    """Whether the network runs on a GPU: most of its depth head is in `dtype` then, and frames are
-    recorded as CUDA graphs, which keep memory of their own where FlashInfer serves the cache."""
+    """Whether the network runs on a GPU: its depth head is in `dtype` then, and frames are recorded
+    as CUDA graphs, which keep memory of their own where FlashInfer serves the cache."""
     map_bytes: int = 0
     """Of the map, where it shares the network's memory."""
 
@@ -137,8 +137,9 @@ class MemorySettings:
         # The largest maps: half the features at full resolution, and two of the last convolution.
         half = config.depth_features // 2
         channels = half * (1 + 2 * SKIP_SHARE) + 2 * DEPTH_CONV_CHANNELS
+        item = self.dtype.itemsize if self.gpu else FLOAT
         group = min(frames, FRAMES_PER_GROUP)
-        return max(aggregator, outputs + int(group * height * width * channels * FLOAT))
+        return max(aggregator, outputs + int(group * height * width * channels * item))
 
 
 def check_memory(settings: MemorySettings, available: int) -> MemoryPlan:
@@ -239,14 +240,15 @@ def _weight_bytes(config: GCTConfig, dtype: torch.dtype, gpu: bool) -> int:
     with torch.device("meta"):
         model = GCTStream(config, attention_backend="sdpa", device="meta")
     total = sum(p.numel() for p in model.parameters()) * FLOAT
-    halved = [
-        module
-        for module in model.aggregator.modules()
-        if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d)
-    ]
-    if gpu:
-        halved += model.depth_head.coarse_convolutions()
-    matrices = sum(p.numel() for module in halved for p in module.parameters(recurse=False))
+    head = model.depth_head
+    last = head.scratch.output_conv2[-1]
+    matrices = sum(
+        p.numel()
+        for part in ([model.aggregator, head] if gpu else [model.aggregator])
+        for module in part.modules()
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d) and module is not last
+        for p in module.parameters(recurse=False)
+    )
     return total - matrices * (FLOAT - dtype.itemsize)
 
 
