@@ -1,35 +1,23 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Paged key/value cache of the global attention blocks, with transactions.
+"""The paged key/value cache by its published calls, block by block.
 
 Keys are stored after q/k norm and rotation. A frame is appended to a block, attended to, and then
 either stays (eviction of the oldest window page) or is rolled back; page policy lives in
-``page_table``, kernels in ``attention_backends``.
+``page_table``, kernels in ``attention_backends``. A stream enters its frames into all blocks at
+once (``PagedCache.begin_frame``).
 """
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
 from lingbot_map_ros.errors import CacheError, ConfigurationError
 from lingbot_map_ros.layers.attention_backends import build_backend
-from lingbot_map_ros.layers.page_packing import PageMove, pack
-from lingbot_map_ros.layers.page_pool import PagePool
 from lingbot_map_ros.layers.page_table import PageLayout, PageTable
+from lingbot_map_ros.layers.paged_cache import PagedCache
 
 
-class CacheSnapshot:
-    """Tables of all blocks and the deferral flag at one time, and the page moves made since."""
-
-    def __init__(self, tables: list[PageTable], deferred: bool) -> None:
-        self.tables, self.deferred = tables, deferred
-        self.moves: tuple[PageMove, ...] = ()
-
-
-class FlashInferKVCacheManager:
+class FlashInferKVCacheManager(PagedCache):
     """Key/value cache of ``num_blocks`` attention blocks in two fixed page pools.
 
     Parameters
@@ -91,7 +79,7 @@ class FlashInferKVCacheManager:
         kernel: str = "",
         query_dtype: torch.dtype | None = None,
     ) -> None:
-        self.layout = PageLayout(
+        layout = PageLayout(
             tokens_per_frame=tokens_per_frame,
             num_special=num_special_tokens,
             scale_frames=scale_frames,
@@ -101,48 +89,29 @@ class FlashInferKVCacheManager:
         )
         if force_fp32 and (fa3 or backend == "flashinfer"):
             raise ConfigurationError("force_fp32 runs on the SDPA path; drop fa3 or the back end")
-        self.num_blocks = num_blocks
-        self.num_heads = num_heads
-        self.head_dim = head_dim
-        self.dtype = torch.float32 if force_fp32 else dtype
-        self.device = torch.device(device)
+        dtype = torch.float32 if force_fp32 else dtype
         # Eight bits hold keys and values; queries stay as exact as they come.
-        self.query_dtype = query_dtype or (self.dtype if self.dtype.itemsize > 1 else torch.float32)
-        self.backend = build_backend(
+        query_dtype = query_dtype or (dtype if dtype.itemsize > 1 else torch.float32)
+        attention = build_backend(
             "sdpa" if force_fp32 else "flashinfer" if fa3 and backend == "auto" else backend,
-            layout=self.layout,
+            layout=layout,
             num_heads=num_heads,
             head_dim=head_dim,
-            dtype=self.query_dtype,
-            cache_dtype=self.dtype,
-            device=self.device,
+            dtype=query_dtype,
+            cache_dtype=dtype,
+            device=torch.device(device),
             kernel=kernel or ("paged_fa3" if fa3 else "paged_fa2"),
         )
-        self._pool = PagePool(self.layout, num_blocks, num_heads, head_dim, self.dtype, self.device)
-        self._defer_eviction = False
-        self._tables = [PageTable.empty(self.layout)] * num_blocks
-        self._planned: tuple[PageTable, int] | None = None
-        self._step: tuple[PageTable, object, PageTable] | None = None
-        self._snapshots: WeakSet[CacheSnapshot] = WeakSet()
-
-    @property
-    def pool(self) -> Tensor:
-        """All pages, ``[blocks, 2, pages, page_size, heads, head_dim]``."""
-        return self._pool.data
-
-    @property
-    def num_frames(self) -> int:
-        """Frames kept so far (evicted ones count), by block 0."""
-        return self._tables[0].num_frames
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the pools."""
-        return self.pool.nbytes
-
-    def page_table(self, block_idx: int = 0) -> PageTable:
-        """Page table of a block, an immutable value."""
-        return self._tables[self._check_block(block_idx)]
+        super().__init__(
+            layout,
+            num_blocks,
+            num_heads,
+            head_dim,
+            dtype=dtype,
+            query_dtype=query_dtype,
+            device=torch.device(device),
+            backend=attention,
+        )
 
     def kv_pages(self, block_idx: int) -> Tensor:
         """Pages of a block as ``[pages, 2, page_size, heads, head_dim]`` (K, then V), a view."""
@@ -232,39 +201,6 @@ class FlashInferKVCacheManager:
         self._tables[block_idx] = self._advance(table, "rollback", PageTable.rollback)
 
     @torch.no_grad()
-    def begin_frame(self) -> None:
-        """Append the next frame to all blocks at once, evict unless deferred, and plan.
-
-        For a frame's tokens as queries. Afterwards ``write`` and ``attend`` of each block work on
-        the device alone. Raises ``CacheError`` for blocks that are out of step and
-        ``CacheFullError`` when a pool has no room.
-        """
-        table = self._tables[0]
-        if any(other is not table and other != table for other in self._tables):
-            raise CacheError(
-                "the blocks are out of step: bring every block to the same frames, or reset()"
-            )
-        packed, moves = pack(table, deferred=self._defer_eviction)
-        grown = packed.append()
-        if not self._defer_eviction:
-            grown = grown.evict()
-        for snapshot in self._snapshots:
-            snapshot.moves += moves
-        self._pool.move(moves)
-        self._tables = [packed] * self.num_blocks
-        self._pool.prepare(grown, slice(None))
-        self._plan(grown, self.layout.tokens_per_frame)
-        self._tables = [grown] * self.num_blocks
-
-    def write(self, block_idx: int, k: Tensor, v: Tensor) -> None:
-        """Store the begun frame's ``k`` and ``v``, each ``[tokens_per_frame, heads, head_dim]``."""
-        self._pool.write(block_idx, k, v)
-
-    def attend(self, block_idx: int, q: Tensor) -> Tensor:
-        """Attend with ``q [n, heads, head_dim]`` as planned last; returns the same shape."""
-        return self.backend.run(q.to(self.query_dtype), self.pool[block_idx])
-
-    @torch.no_grad()
     def compute_attention(self, block_idx: int, q: Tensor) -> Tensor:
         """Attend with ``q [n, heads, head_dim]`` to everything visible; same shape and dtype.
 
@@ -279,67 +215,6 @@ class FlashInferKVCacheManager:
             return torch.zeros_like(q)
         self._plan(table, q.shape[0])
         return self.attend(block_idx, q.to(self.device)).to(q.device, q.dtype)
-
-    def reset(self) -> None:
-        """Forget all frames and switch deferral off."""
-        self._tables = [PageTable.empty(self.layout)] * self.num_blocks
-        self._defer_eviction = False
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Restore every block's frames and the deferral flag if the body raises."""
-        state = self.snapshot()
-        try:
-            yield
-        except BaseException:
-            self.restore(state)
-            raise
-
-    def snapshot(self) -> CacheSnapshot:
-        """State that ``restore`` brings back, as long as no evicted page was written since."""
-        snapshot = CacheSnapshot(list(self._tables), self._defer_eviction)
-        self._snapshots.add(snapshot)
-        return snapshot
-
-    @torch.no_grad()
-    def restore(self, state: CacheSnapshot) -> None:
-        """Return to a snapshot, page by page."""
-        self._pool.move_back(state.moves)
-        undone = len(state.moves)
-        for other in self._snapshots:
-            other.moves = other.moves[: max(len(other.moves) - undone, 0)]
-        self._tables, self._defer_eviction = list(state.tables), state.deferred
-        self._step = None
-
-    @contextmanager
-    def deferring(self) -> Iterator[None]:
-        """Hold eviction back within the body, whatever happens there."""
-        before, self._defer_eviction = self._defer_eviction, True
-        try:
-            yield
-        finally:
-            self._defer_eviction = before
-
-    def _advance(
-        self, table: PageTable, operation: object, apply: Callable[[PageTable], PageTable]
-    ) -> PageTable:
-        """Apply an operation once and hand its result to every block in the same state."""
-        if self._step is None or self._step[0] is not table or self._step[1] != operation:
-            self._step = (table, operation, apply(table))
-        return self._step[2]
-
-    def _plan(self, table: PageTable, num_queries: int) -> None:
-        if self._planned != (table, num_queries):
-            self._planned = None
-            self.backend.plan(table, num_queries)
-            self._planned = (table, num_queries)
-
-    def _check_block(self, block_idx: int) -> int:
-        if not 0 <= block_idx < self.num_blocks:
-            raise CacheError(
-                f"block {block_idx} is not one of the cache's {self.num_blocks} blocks"
-            )
-        return block_idx
 
     def _check_policy(self, scale_frames: int | None, sliding_window: int | None) -> None:
         if scale_frames not in (None, self.layout.scale_frames):
