@@ -219,10 +219,13 @@ def test_a_calibration_of_nan_is_said_and_not_used(client, camera, odometry, com
     info.k = np.full(9, np.nan)
     publisher = client.publisher(CameraInfo, "/robot/front/camera_info")
     wait_until(lambda: publisher.get_subscription_count(), 10)
-    publisher.publish(info)
-    time.sleep(0.3)
-    paced(camera, odometry, 1)
-    wait_until(lambda: "camera_info is not used" in compressed_node.log, 10)
+
+    def said():
+        publisher.publish(info)
+        paced(camera, odometry, 1)
+        return "camera_info is not used" in compressed_node.log
+
+    wait_until(said, 10)
     paced(camera, odometry, 1)
     client.node.destroy_publisher(publisher)
 

@@ -80,6 +80,7 @@ def node():
         scale_source="odometry",
         tf_mode="map",
         keyframe_interval=10,
+        dtype="float32",  # as in this process
     )
     yield process
     code, _ = process.stop()
