@@ -61,16 +61,20 @@ def test_other_scenes_and_noise_do_not():
             room.images[1][:, ::-1],
         ]
         shares += [agreement(last, observation(room, 1, image)) for image in images]
-    assert np.mean(np.array(shares) < MIN_AGREEMENT) > 0.8 and max(shares) < 0.4, shares
+    assert np.mean(np.array(shares) < MIN_AGREEMENT) > 0.9 and max(shares) < 0.4, shares
 
 
-def test_exposure_does_not_matter_but_the_pose_does():
+def test_neither_exposure_nor_a_small_error_of_the_pose_matters():
     room = rooms()[0]
     last, frame = observation(room, 2), observation(room, 3)
     darker = observation(room, 3, (0.5 * room.images[3] + 10).astype(np.uint8))
     assert agreement(last, darker) > 0.6
-    turned = replace(frame, pose=frame.pose @ _turn(np.radians(4)))
-    assert agreement(last, turned) < 0.5 * agreement(last, frame)
+    for degrees in (2, 4, 6):
+        turned = replace(frame, pose=frame.pose @ _turn(np.radians(degrees)))
+        assert agreement(last, turned) > 0.5, degrees
+    # More than any error of a pose: what is compared are other parts of the room.
+    turned = replace(frame, pose=frame.pose @ _turn(np.radians(11)))
+    assert agreement(last, turned) < 0.4
 
 
 def _turn(angle):

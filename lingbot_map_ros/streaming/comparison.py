@@ -4,9 +4,11 @@
 
 A network that is shown another place does not say so: it goes on from its last pose, with familiar
 depth and confidence. The images tell. If pose and depth are right, each pixel of a frame has its
-place in the frame before, and small blocks of the two correlate whatever the exposure. Between
-different scenes, or to noise, they correlate by chance only. Where they correlate both frames must
-also say the same of the depth: if they do not, the network's unit has jumped.
+place in the frame before, and small blocks of the two correlate whatever the exposure. A pose that
+is off by some degrees shifts all of them, so where they do not correlate they may all be shifted
+alike. Between different scenes, or to noise, they correlate by chance only, however shifted. Where
+they correlate both frames must also say the same of the depth: if they do not, the network's unit
+has jumped.
 """
 
 from __future__ import annotations
@@ -31,6 +33,10 @@ MIN_CONTRAST = 2.0
 """Grey levels (standard deviation) of a block with texture."""
 MATCH = 0.5
 """Correlation of a block that agrees; one in thirty blocks of unrelated images reaches it."""
+CLEAR = 0.5
+"""Share of agreeing blocks that needs no shift."""
+SHIFTS = np.array([(x, y) for y in range(-4, 5, 2) for x in range(-8, 9, 2)])
+"""Columns and rows of the thumbnail, [S, 2]: up to a ninth of its width, for errors of the pose."""
 MAX_FLOW = 0.25
 """Of the image's width: after larger motion small errors of good poses are seen as disagreement."""
 
@@ -66,20 +72,62 @@ def compare(last: Observation, frame: Observation, max_flow: float = MAX_FLOW) -
     if np.median(np.hypot(u - columns, v - rows)) > max_flow * width:
         return None
     z = points[:, 2].reshape(height, width)
+    there = other.frame.thumbnail
+    pixels = _blocks(image)
+    found = _agreeing(pixels, there, u, v, z)
+    if found is None:
+        return None
+    if found.share < CLEAR:
+        u, v = _shifted(pixels, there, u, v, z)
+        found = _agreeing(pixels, there, u, v, z) or found
+    log_scale = None
+    if other.depth is not None and np.count_nonzero(found.blocks) >= MIN_BLOCKS:
+        where = u.astype(np.float32), v.astype(np.float32)
+        said = cv2.remap(_thinned(other.depth, stride, image.shape), *where, cv2.INTER_NEAREST)
+        ratios = _blocks(np.log(z.clip(MIN_DEPTH) / said.clip(MIN_DEPTH)))
+        log_scale = float(np.median(ratios[found.blocks][found.mask[found.blocks] > 0]))
+    return Comparison(found.share, log_scale)
+
+
+@dataclass(frozen=True)
+class _Agreeing:
+    share: float
+    blocks: NDArray[np.bool_]
+    """[N]"""
+    mask: NDArray[np.float32]
+    """[N, P], 1 where the other frame sees a pixel."""
+
+
+def _agreeing(
+    pixels: NDArray, there: NDArray, u: NDArray, v: NDArray, z: NDArray
+) -> _Agreeing | None:
+    """Blocks that find themselves at places (u, v) [h, w] of the other thumbnail, in depth z."""
+    height, width = there.shape
     visible = (z > MIN_DEPTH) & (u >= 0) & (u <= width - 1) & (v >= 0) & (v <= height - 1)
-    where = u.astype(np.float32), v.astype(np.float32)
-    warped = cv2.remap(other.frame.thumbnail, *where, cv2.INTER_LINEAR)
+    warped = cv2.remap(there, u.astype(np.float32), v.astype(np.float32), cv2.INTER_LINEAR)
     mask = _blocks(visible)
-    correlations, usable = _correlations(_blocks(image), _blocks(warped), mask)
+    correlations, usable = _correlations(pixels, _blocks(warped), mask)
     if np.count_nonzero(usable) < MIN_BLOCKS:
         return None
     agreeing = usable & (correlations > MATCH)
-    log_scale = None
-    if other.depth is not None and np.count_nonzero(agreeing) >= MIN_BLOCKS:
-        there = cv2.remap(_thinned(other.depth, stride, image.shape), *where, cv2.INTER_NEAREST)
-        ratios = _blocks(np.log(z.clip(MIN_DEPTH) / there.clip(MIN_DEPTH)))
-        log_scale = float(np.median(ratios[agreeing][mask[agreeing] > 0]))
-    return Comparison(float(np.mean(agreeing[usable])), log_scale)
+    return _Agreeing(float(np.mean(agreeing[usable])), agreeing, mask)
+
+
+def _shifted(
+    pixels: NDArray, there: NDArray, u: NDArray, v: NDArray, z: NDArray
+) -> tuple[NDArray, NDArray]:
+    """Places (u, v), shifted so that most blocks agree."""
+    height, width = there.shape
+    columns = np.rint(u).clip(-width, 2 * width).astype(np.int64) + SHIFTS[:, 0, None, None]
+    rows = np.rint(v).clip(-height, 2 * height).astype(np.int64) + SHIFTS[:, 1, None, None]
+    visible = (z > MIN_DEPTH) & (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
+    warped = there[rows.clip(0, height - 1), columns.clip(0, width - 1)]
+    correlations, usable = _correlations(pixels, _blocks(warped), _blocks(visible))
+    count = usable.sum(1)
+    agreeing = (usable & (correlations > MATCH)).sum(1)
+    share = np.where(count < MIN_BLOCKS, 0.0, agreeing / count.clip(1))
+    x, y = SHIFTS[int(np.argmax(share))]
+    return u + x, v + y
 
 
 def _thinned(
@@ -98,23 +146,23 @@ def _reduced(K: NDArray[np.float64], stride: int) -> NDArray[np.float64]:
     return reduced
 
 
-def _blocks(image: NDArray) -> NDArray[np.float64]:
-    """Cut [H, W] into blocks [N, BLOCK * BLOCK]; what is left at the right and below goes."""
-    rows, columns = image.shape[0] // BLOCK, image.shape[1] // BLOCK
-    whole = image[: rows * BLOCK, : columns * BLOCK].astype(np.float64)
-    blocks = whole.reshape(rows, BLOCK, columns, BLOCK).swapaxes(1, 2)
-    return blocks.reshape(rows * columns, BLOCK * BLOCK)
+def _blocks(image: NDArray) -> NDArray[np.float32]:
+    """Cut [..., H, W] into blocks [..., N, P]; what is left at the right and below goes."""
+    rows, columns = image.shape[-2] // BLOCK, image.shape[-1] // BLOCK
+    whole = image[..., : rows * BLOCK, : columns * BLOCK].astype(np.float32)
+    blocks = whole.reshape(*image.shape[:-2], rows, BLOCK, columns, BLOCK).swapaxes(-3, -2)
+    return blocks.reshape(*image.shape[:-2], rows * columns, BLOCK * BLOCK)
 
 
 def _correlations(
     a: NDArray, b: NDArray, mask: NDArray
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Correlation of blocks [N, P], and which of them have texture and are seen by both."""
-    count = mask.sum(1).clip(1)
-    a = (a - (a * mask).sum(1, keepdims=True) / count[:, None]) * mask
-    b = (b - (b * mask).sum(1, keepdims=True) / count[:, None]) * mask
-    deviation_a, deviation_b = (np.sqrt((x * x).sum(1) / count) for x in (a, b))
-    usable = mask.mean(1) > MIN_OVERLAP
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Correlation of blocks [..., N, P], and which have texture and are seen by both [..., N]."""
+    count = mask.sum(-1).clip(1)
+    a = (a - ((a * mask).sum(-1) / count)[..., None]) * mask
+    b = (b - ((b * mask).sum(-1) / count)[..., None]) * mask
+    deviation_a, deviation_b = (np.sqrt((x * x).sum(-1) / count) for x in (a, b))
+    usable = mask.mean(-1) > MIN_OVERLAP
     usable &= np.maximum(deviation_a, deviation_b) > MIN_CONTRAST
-    product = (a * b).sum(1) / count
+    product = (a * b).sum(-1) / count
     return product / (deviation_a * deviation_b).clip(1e-6), usable

@@ -13,7 +13,7 @@ from lingbot_map_ros.geometry.alignment import AlignmentError
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.streaming.comparison import MAX_FLOW, Comparison, compare
 from lingbot_map_ros.streaming.config import Limits, SessionConfig
-from lingbot_map_ros.streaming.guard import Guard, View
+from lingbot_map_ros.streaming.guard import ANOTHER_SCENE, Guard, View
 from lingbot_map_ros.streaming.keyframes import Intent, KeyframeRule
 from lingbot_map_ros.streaming.observation import Frame, Observation, observe
 from lingbot_map_ros.streaming.pending_policy import PendingPolicy
@@ -230,6 +230,8 @@ class Stepper:
         view = self._view(state, observation, comparison)
         if reason := state.track.guard.reject(view, state.lost):
             raise _WithheldError(reason)
+        if anchoring and comparison is None and state.reason.startswith(ANOTHER_SCENE):
+            raise _WithheldError("nothing of what the last keyframes saw is in view")
         return view
 
     def _withhold(
