@@ -5,6 +5,7 @@
 import fcntl
 import os
 import random
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -29,6 +30,8 @@ def reserve_domain() -> TextIO:
 
 
 _domain_lock = reserve_domain()
+# In the background of a script SIGINT is ignored, and what the tests start would ignore it too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 _ros_home = tempfile.TemporaryDirectory(prefix="lingbot_map_ros_home_")
 os.environ["ROS_HOME"] = _ros_home.name
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"

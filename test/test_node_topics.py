@@ -177,7 +177,7 @@ def test_diagnostics_count_and_name_the_state(client, camera, fresh):
     assert float(figures["rate out (Hz)"]) > 0
     assert figures["cache fill"].endswith(" of 25") or " of " in figures["cache fill"]
     assert figures["scale"] == "model units"
-    assert int(figures["map points"]) > 0
+    assert int(figures["map points"]) > 0 and float(figures["time: map (ms)"]) > 0
 
 
 def test_withheld_frames_are_lost_and_found_again(client, camera, fresh):

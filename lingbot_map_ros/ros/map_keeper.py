@@ -93,12 +93,16 @@ class MapKeeper:
         self._map: PointCloud2 | None = None
         self._path_poses: dict[int, PoseStamped] = {}
         self._path_axes: Axes | None = None
+        self._milliseconds = 0.0
         self._thread = OrderedThread("the map", QUEUE_CAPACITY)
 
     def snapshot(self) -> MapSnapshot:
         """Figures for the diagnostics."""
         thread = self._thread
-        return MapSnapshot(len(self._mapper.voxel_map), thread.waiting, thread.error, thread.failed)
+        return MapSnapshot(
+            *(len(self._mapper.voxel_map), thread.waiting, thread.error, thread.failed),
+            self._milliseconds,
+        )
 
     def close(self) -> bool:
         """Drop map and calls that wait; False when the thread is still busy after `END_S`."""
@@ -162,8 +166,10 @@ class MapKeeper:
             self._publish_path(view)
 
     def _add(self, result: FrameResult) -> None:
+        began = time.perf_counter()
         self._mapper.add(result)
         if result.keyframe and not result.pending:
+            self._milliseconds = (time.perf_counter() - began) * 1e3
             self.changed()
 
     def _decide(self, decision: Decision) -> None:

@@ -25,6 +25,8 @@ class MapSnapshot:
     """Why the newest result is not in it; empty if it is."""
     failed: int = 0
     """Results that could not be taken in."""
+    milliseconds: float = 0.0
+    """Time that the newest keyframe took."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ def _values(node: NodeSnapshot, message: str) -> list[tuple[str, object]]:
             ("map points", node.map.points),
             ("map: results waiting", node.map.waiting),
             ("map: results failed", node.map.failed),
+            ("time: map (ms)", node.map.milliseconds),
         ]
     if node.stall:
         values.append(("worker stack", node.stall))
