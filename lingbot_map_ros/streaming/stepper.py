@@ -223,14 +223,15 @@ class Stepper:
         """Compare a frame with the recent ones; raises when it cannot be true."""
         if not observation.valid:
             raise _WithheldError("the network's output is not finite, or no pose")
-        # Large motion speaks for a frame, but not for one that a lost stream would go on from.
-        max_flow = math.inf if anchoring else MAX_FLOW
+        # Large motion excuses a frame, but not one that a lost stream would go on from.
+        elsewhere = state.lost > 0 and state.reason.startswith(ANOTHER_SCENE)
+        max_flow = math.inf if anchoring or elsewhere else MAX_FLOW
         last = state.track.last
         comparison = None if last is None else compare(last, observation, max_flow)
         view = self._view(state, observation, comparison)
         if reason := state.track.guard.reject(view, state.lost):
             raise _WithheldError(reason)
-        if anchoring and comparison is None and state.reason.startswith(ANOTHER_SCENE):
+        if anchoring and elsewhere and comparison is None:
             raise _WithheldError("nothing of what the last keyframes saw is in view")
         return view
 

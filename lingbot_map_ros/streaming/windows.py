@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 
 from lingbot_map_ros.geometry.alignment import (
-    REJECTION_FLOOR,
     REJECTION_SIGMAS,
     AlignmentError,
     AlignmentQuality,
@@ -32,6 +31,8 @@ from lingbot_map_ros.streaming.observation import Frame, Observation, observe
 if TYPE_CHECKING:
     from lingbot_map_ros.models.gct_stream import GCTStream
 
+ANCHOR_FLOOR = 0.01
+"""A frame whose two poses agree within this fraction of the scene's depth hands the odometry on."""
 MAX_SCALE = 1e3
 """Units of two windows that differ by more than this are a failure, not a fit."""
 
@@ -159,7 +160,7 @@ def _disagreement(
 
 
 def _tolerance(quality: AlignmentQuality) -> float:
-    return max(REJECTION_SIGMAS * quality.relative_error, REJECTION_FLOOR)
+    return max(REJECTION_SIGMAS * quality.relative_error, ANCHOR_FLOOR)
 
 
 def _view(keyframe: Observation, placement: Placement) -> KeyframeView:
