@@ -37,7 +37,7 @@ def caches(model):
 
 def test_the_caches_are_those_of_the_size_that_is_required():
     model = load_network(ROOMY)
-    fit = ImageFit(model, ROOMY)
+    fit = ImageFit(model, ROOMY, (480, 640))
     assert caches(model) == {"kv_cache": 0, "camera_cache": 0}
     fit.require(480, 640)
     narrow = caches(model)
@@ -58,7 +58,7 @@ def test_a_size_that_does_not_fit_is_refused_and_changes_nothing():
     with pytest.raises(MemoryPlanError, match="exceeds"):
         load_network(parameters, (128, 128))
     model = load_network(parameters)
-    fit = ImageFit(model, parameters)
+    fit = ImageFit(model, parameters, (480, 640))
     fit.require(480, 640)
     before = caches(model)
     for _ in range(2):
@@ -108,6 +108,7 @@ def test_a_camera_whose_images_do_not_fit_is_said_and_another_one_works(client):
         feed(camera, results, 4)
         client.wait_for_state("tracking")
         assert node.log.count("ready for images of") == 1
+        assert node.log.count("memory plan") == 1
     finally:
         code, _ = node.stop()
     assert code == 0, node.log

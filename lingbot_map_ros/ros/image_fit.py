@@ -26,11 +26,19 @@ class ImageFit:
     Caches and kernels are those of one size of the network's input, which follows from the aspect
     of the camera images. Images of another aspect get a plan of their own before anything of the
     old is given up.
+
+    Parameters
+    ----------
+    model, parameters
+        The network, and how it was loaded.
+    planned
+        Height and width of the images that its memory was planned for.
     """
 
-    def __init__(self, model: GCTStream, parameters: Parameters) -> None:
+    def __init__(self, model: GCTStream, parameters: Parameters, planned: tuple[int, int]) -> None:
         self._model = model
         self._parameters = parameters
+        self._planned = network_size(*planned, model.config)
         self._size: tuple[int, int] | None = None
 
     @property
@@ -53,7 +61,9 @@ class ImageFit:
             return
         began = time.monotonic()
         model, resized = self._model, self._size is not None
-        plan_memory(model, self._parameters, model.device, model.dtype, (height, width))
+        if size != self._planned:
+            plan_memory(model, self._parameters, model.device, model.dtype, (height, width))
+            self._planned = size
         if resized:
             model.place(model.device, model.dtype)
             release()

@@ -57,9 +57,10 @@ def load_session(
     from lingbot_map_ros.ros.image_fit import ImageFit
     from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
 
-    model = load_network(parameters, image_size() or ASSUMED_IMAGE)
+    planned = image_size() or ASSUMED_IMAGE
+    model = load_network(parameters, planned)
     loaded = time.monotonic()
-    fit = ImageFit(model, parameters)
+    fit = ImageFit(model, parameters, planned)
     fit.require(*(image_size() or ASSUMED_IMAGE))
     session = StreamingSession(
         model, SessionConfig(**session_settings(parameters, model.config.num_scale_frames))
