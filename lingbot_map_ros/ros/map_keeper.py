@@ -84,7 +84,7 @@ class MapKeeper:
         placement: Placement,
         now_ns: Callable[[], int],
     ) -> None:
-        self.parameters = parameters
+        self._parameters = parameters
         self._publishers = publishers
         self._placement = placement
         self._now_ns = now_ns
@@ -107,7 +107,7 @@ class MapKeeper:
     def close(self) -> bool:
         """Drop map and calls that wait; False when the thread is still busy after `END_S`."""
         ended = self._thread.close(END_S)
-        self._mapper, self._map = Mapper(_options(self.parameters)), None
+        self._mapper, self._map = Mapper(_options(self._parameters)), None
         return ended
 
     def set_parameters(self, parameters: Parameters) -> None:
@@ -141,8 +141,7 @@ class MapKeeper:
 
     def changed(self) -> None:
         """Take note that map and path are others now."""
-        for topic in (self._publishers.map, self._publishers.path, self._publishers.keyframes):
-            topic.change()
+        self._thread.do(self._changed)
 
     def _view(self) -> _View:
         return _View(self._placement.axes, self._placement.metric, self._mount)
@@ -150,14 +149,14 @@ class MapKeeper:
     # What follows runs on the thread of the map.
 
     def _set_parameters(self, parameters: Parameters) -> None:
-        self.parameters = parameters
+        self._parameters = parameters
         wanted = _options(parameters)
         self._mapper.options = replace(
             self._mapper.options, confidence_min=wanted.confidence_min, stride=wanted.stride
         )
 
     def _reset(self, view: _View) -> None:
-        self._mapper = Mapper(_options(self.parameters))
+        self._mapper = Mapper(_options(self._parameters))
         self._map, self._path_poses = None, {}
         topics = self._publishers
         if topics.map.latched:
@@ -170,12 +169,16 @@ class MapKeeper:
         self._mapper.add(result)
         if result.keyframe and not result.pending:
             self._milliseconds = (time.perf_counter() - began) * 1e3
-            self.changed()
+            self._changed()
 
     def _decide(self, decision: Decision) -> None:
         self._mapper.decide(decision.index, decision.kept)
         if decision.kept:
-            self.changed()
+            self._changed()
+
+    def _changed(self) -> None:
+        for topic in (self._publishers.map, self._publishers.path, self._publishers.keyframes):
+            topic.change()
 
     def _publish_due(self, view: _View) -> str:
         topics = self._publishers
@@ -209,7 +212,7 @@ class MapKeeper:
             raise ExportError("the map is empty: no keyframe with confident depth came yet")
         path = self._file("map", "ply")
         count = self._mapper.write_map(path, view.world)
-        return f"{path}: {count} points in {self.parameters.map_frame}, {view.units}"
+        return f"{path}: {count} points in {self._parameters.map_frame}, {view.units}"
 
     def _save_trajectory(self, view: _View) -> str:
         stamps, poses = self._mapper.trajectory.poses()
@@ -217,12 +220,12 @@ class MapKeeper:
             raise ExportError("the trajectory is empty: no pose came yet")
         path = self._file("trajectory", "tum")
         count = write_tum(path, stamps, np.array(view.base_poses(poses)))
-        names = f"{self.parameters.base_frame} in {self.parameters.map_frame}"
+        names = f"{self._parameters.base_frame} in {self._parameters.map_frame}"
         return f"{path}: {count} poses of {names}, {view.units}"
 
     def _file(self, name: str, suffix: str) -> Path:
         """Path that no save before has taken."""
-        directory = Path(self.parameters.output_directory).expanduser()
+        directory = Path(self._parameters.output_directory).expanduser()
         stem = f"{name}_{time.strftime('%Y%m%d_%H%M%S')}"
         path, number = directory / f"{stem}.{suffix}", 1
         while path.exists():
