@@ -76,8 +76,9 @@ def main() -> None:
     parser.add_argument("--tracks", type=int, default=10, help="held-out OpenArena tracks")
     parser.add_argument("--photos", type=Path, help="folder of photographs with truth.tum")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32", help="float32, bfloat16, or auto as the node")
     args = parser.parse_args()
-    model = load_model(args.checkpoint, device=args.device)
+    model = load_model(args.checkpoint, device=args.device, dtype=args.dtype)
     report: dict[str, dict] = {}
 
     def measure(name: str, results: Iterable[Result]) -> None:
