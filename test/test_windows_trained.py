@@ -17,7 +17,7 @@ from lingbot_map_ros.synthetic.sequence import make_sequence
 LUCK = 0.01
 """Of the path: the error of a single run may happen to be smaller."""
 ONE_LOOP = 2.5
-"""The targets hold for the mean over loops; of one short loop the ratio scatters from 0.5 to 1.5."""
+"""The targets hold for the mean over loops; for one short loop the ratio scatters widely."""
 
 
 def loop(model, seed, frames, difficulty=0.4):
