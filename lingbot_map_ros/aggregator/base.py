@@ -90,8 +90,11 @@ class AggregatorBase(nn.Module):
                 mlp_ratio=mlp_ratio,
             )
         )
-        self.camera_token = nn.Parameter(torch.randn(1, 2, 1, dim) * 1e-6)
-        self.register_token = nn.Parameter(torch.randn(1, 2, NUM_REGISTERS, dim) * 1e-6)
+        self.camera_token = nn.Parameter(torch.empty(1, 2, 1, dim))
+        self.register_token = nn.Parameter(torch.empty(1, 2, NUM_REGISTERS, dim))
+        for token in (self.camera_token, self.register_token):
+            # On the meta device a normal draw would import the compiler of PyTorch, for seconds.
+            nn.init.uniform_(token, -1e-6, 1e-6)
         self.scale_token = nn.Parameter(torch.ones(1, 2, 1, dim))
         self.frame_blocks = self._blocks(depth, mlp_ratio)
         self.global_blocks = self._blocks(depth, mlp_ratio)
