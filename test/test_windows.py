@@ -82,7 +82,7 @@ def test_windowed_mode_of_the_reference():
         {"overlap_keyframes": 8},
         {"overlap_keyframes": 2},
         {"num_scale_frames": 2, "max_keyframes": 9},
-        {"depth_every": 2},
+        {"depth_every": 5, "keyframe_interval": 3},
     ],
 )
 def test_exact_windows_make_one_exact_world(settings):

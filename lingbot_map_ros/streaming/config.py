@@ -35,7 +35,8 @@ class SessionConfig:
     keyframe_motion_px: float = 12.0
     keyframe_max_gap: int = 30
     depth_every: int = 1
-    """Depth and confidence for every n-th frame in interval mode; the other modes need them all."""
+    """Depth and confidence for every n-th frame, and for every keyframe; not with motion keyframes,
+    which need them all."""
     lost_after: int = 10
     """Withheld frames in a row after which the stream re-anchors."""
 
@@ -122,11 +123,8 @@ class Limits:
             )
         if config.lost_after < 1:
             raise ConfigurationError(f"lost_after {config.lost_after} must be at least 1")
-        if not 1 <= config.depth_every <= self.overlap:
-            raise ConfigurationError(
-                f"depth_every {config.depth_every} must lie in 1..{self.overlap} "
-                "(overlap_keyframes): windows are aligned by the depth of their shared keyframes"
-            )
+        if config.depth_every < 1:
+            raise ConfigurationError(f"depth_every {config.depth_every} must be at least 1")
 
 
 def _or(value: int | None, default: int) -> int:

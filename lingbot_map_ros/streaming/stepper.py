@@ -243,12 +243,9 @@ class Stepper:
         return state.withhold(reason, showed=showed, count=count)
 
     def _wants_depth(self, state: StreamState, intent: Intent) -> bool:
-        every = self._config.depth_every
-        if intent in (Intent.MEASURE, Intent.ASK) or state.track.since_depth + 1 >= every:
-            return True
-        # Windows are aligned by the depth of keyframes; skipped frames must not take all of it.
-        recent = state.keyframes[-(every - 1) :]
-        return intent is Intent.KEEP and all(keyframe.depth is None for keyframe in recent)
+        # Windows are aligned, and the map is made, by the depth of keyframes.
+        due = state.track.since_depth + 1 >= self._config.depth_every
+        return due or intent is not Intent.SKIP
 
     def _view(
         self, state: StreamState, observation: Observation, comparison: Comparison | None = None
