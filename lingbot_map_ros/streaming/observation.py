@@ -39,12 +39,31 @@ class Frame:
         """Pixels of the tensor, each way, that a pixel of the thumbnail is the mean of."""
         return max(1, round(self.tensor.shape[-1] / THUMBNAIL_WIDTH))
 
-    @cached_property
+    @property
+    def pixels(self) -> NDArray[np.uint8]:
+        """The image ``[H, W, 3]`` as the network sees it."""
+        return self._on_host[0]
+
+    @property
     def thumbnail(self) -> NDArray[np.float32]:
         """Grey levels ``[h, w]`` in 0 to 255, about `THUMBNAIL_WIDTH` wide."""
+        return self._on_host[1]
+
+    def on_device(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pixels and thumbnail on the device, where they are quickly made."""
+        scaled = (self.tensor * 255).round().clamp(0, 255).to(torch.uint8)
         grey = self.tensor.float().mean(0, keepdim=True) * 255
         small = torch.nn.functional.avg_pool2d(grey[None], self.thumbnail_stride)[0, 0]
-        return np.ascontiguousarray(small.cpu().numpy())
+        return scaled.permute(1, 2, 0).contiguous(), small
+
+    @cached_property
+    def _on_host(self) -> tuple[Any, Any]:
+        pixels, thumbnail = to_host(*self.on_device())
+        return pixels, thumbnail
+
+    def remember(self, pixels: NDArray[np.uint8], thumbnail: NDArray[np.float32]) -> None:
+        """Take ``on_device`` as somebody else has brought it to the host."""
+        self.__dict__["_on_host"] = (pixels, thumbnail)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,16 +80,15 @@ class Observation:
     valid: bool
     """Everything is finite and the encoding is a pose; see ``geometry.poses.is_valid_pose``."""
 
-    @property
-    def pixels(self) -> NDArray[np.uint8]:
-        """The image ``[H, W, 3]`` as the network saw it."""
-        scaled = (self.frame.tensor * 255).round().clamp(0, 255).to(torch.uint8)
-        return np.ascontiguousarray(scaled.permute(1, 2, 0).cpu().numpy())
-
 
 def observe(frames: Sequence[Frame], prediction: Prediction) -> list[Observation]:
     """Bring the predictions of one call to the host, a frame each."""
-    encodings, *maps = to_host(prediction.pose_enc, prediction.depth, prediction.confidence)
+    # All in one copy, which waits for the network but once; a GPU is still at work until then.
+    views = [view for frame in frames for view in frame.on_device()]
+    encodings, *rest = to_host(prediction.pose_enc, prediction.depth, prediction.confidence, *views)
+    maps, arrays = rest[:2], rest[2:]
+    for frame, pixels, thumbnail in zip(frames, arrays[::2], arrays[1::2], strict=True):
+        frame.remember(pixels, thumbnail)
     encodings = encodings.astype(np.float64)
     depths, confidences = ([None] * len(frames) if m is None else list(m) for m in maps)
     poses, fov = decode_pose(encodings)

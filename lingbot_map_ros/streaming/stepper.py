@@ -279,7 +279,7 @@ class Stepper:
             intrinsics=observation.intrinsics if frame.intrinsics is None else frame.intrinsics,
             depth=depth,
             confidence=observation.confidence,
-            image=observation.pixels,
+            image=observation.frame.pixels,
             keyframe=keyframe,
             pending=pending,
             covariance_scale=RECOVERY_COVARIANCE ** (recovering / RECOVERY),
