@@ -26,6 +26,11 @@ REJECTION_SIGMAS = 3.0
 REJECTION_FLOOR = 0.06
 """A keyframe that agrees within this fraction of the scene's depth is never rejected. A trained
 network's good votes differ by 1 to 5 %; to reject one of so few costs more than it can do harm."""
+SOFTNESS = 0.06
+"""Disagreement, as a fraction of the scene's depth, at which a vote counts a quarter."""
+CUTOFF = 0.3
+"""Disagreement from which a vote does not count at all."""
+ITERATIONS = 5
 SIGMA_OF_MAD = 1.4826
 
 
@@ -73,8 +78,9 @@ def align_keyframes(
     `reference[i]` and `current[i]` show the same image. Each keyframe votes: for the scale by the
     median ratio of its confident, finite, not-farthest depth; for rotation and translation by its
     two poses. The vote closest to the others (least median of residuals) decides which keyframes
-    agree; the transform is the mean over those, so that an outlier does not move it. From four
-    shared keyframes on one outlier is always in the minority.
+    agree; from the mean over those the transform is found as a mean in which votes count the less
+    the more they disagree with it, so that an outlier does not move it and a doubtful vote neither
+    rules nor is lost. From four shared keyframes on one outlier is always in the minority.
 
     Raises AlignmentError if no keyframe has finite poses, or none has usable depth in both worlds.
     """
@@ -97,11 +103,10 @@ def align_keyframes(
         log_scales,
         scene_depth,
     )
-    inliers = votes.consensus()
-    for _ in range(2):
-        fit = votes.fit(inliers)
-        inliers = votes.agreeing(fit)
-    fit = votes.fit(inliers)
+    fit = votes.fit(votes.consensus().astype(np.float64))
+    for _ in range(ITERATIONS):
+        fit = votes.fit(votes.weights(fit))
+    inliers = votes.agreeing(fit)
     scale_error, rotation_error, translation_error = (e[inliers] for e in votes.residuals(fit))
     quality = AlignmentQuality(
         shared=len(reference),
@@ -152,12 +157,21 @@ class _Votes:
         best = min(fits, key=lambda fit: float(np.median(self.disagreement(fit))))
         return self.agreeing(best)
 
-    def fit(self, inliers: NDArray) -> Sim3:
-        """Mean of the inliers' votes."""
-        log_scales = self.log_scales[inliers & np.isfinite(self.log_scales)]
-        scale = math.exp(log_scales.mean() if len(log_scales) else np.nanmedian(self.log_scales))
-        R = nearest_rotation(self.R[inliers].mean(0))
-        t = (self.c_ref[inliers] - scale * self.c_cur[inliers] @ R.T).mean(0)
+    def weights(self, fit: Sim3) -> NDArray[np.float64]:
+        """How much each vote counts [N], by its disagreement with a fit; one always does."""
+        disagreement = self.disagreement(fit)
+        weights = (1 + (disagreement / SOFTNESS) ** 2) ** -2.0
+        return np.where(disagreement < max(CUTOFF, 2 * disagreement.min()), weights, 0.0)
+
+    def fit(self, weights: NDArray[np.float64]) -> Sim3:
+        """Mean of the votes with weights [N]."""
+        known = np.isfinite(self.log_scales) & (weights > 0)
+        if known.any():
+            scale = math.exp(np.average(self.log_scales[known], weights=weights[known]))
+        else:
+            scale = math.exp(np.nanmedian(self.log_scales))
+        R = nearest_rotation(np.average(self.R, axis=0, weights=weights))
+        t = np.average(self.c_ref - scale * self.c_cur @ R.T, axis=0, weights=weights)
         return Sim3(scale, R, t)
 
 
