@@ -26,7 +26,13 @@ from training.losses import (  # noqa: E402
 )
 from training.metrics import rotation_rpe, sequence_metrics  # noqa: E402
 from training.optimisers import _orthogonal  # noqa: E402
-from training.schedule import CONTINUED, FROM_BACKBONE, draw_layout, rate_factor, stage_at  # noqa: E402
+from training.schedule import (  # noqa: E402
+    CONTINUED,
+    FROM_BACKBONE,
+    draw_layout,
+    rate_factor,
+    stage_at,
+)
 from training.store import Clips, mirror  # noqa: E402
 
 from lingbot_map_ros.geometry.poses import encode_pose  # noqa: E402
