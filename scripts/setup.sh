@@ -102,9 +102,10 @@ link_data_files() {
   local prefix=$PWD file
   local index="$VENV/share/ament_index/resource_index/packages" share="$VENV/share/$NAME" lib="$VENV/lib/$NAME"
   rm -rf "$share" "$lib"
-  mkdir -p "$index" "$share" "$lib"
+  mkdir -p "$index" "$share/launch" "$share/config" "$lib"
   ln -sf "$prefix/resource/$NAME" "$index/$NAME"
-  for file in package.xml launch config; do ln -s "$prefix/$file" "$share/$file"; done
+  # ros2 launch does not look behind a linked folder.
+  for file in package.xml launch/*.py config/*; do ln -s "$prefix/$file" "$share/$file"; done
   for file in bin/*; do ln -s "$prefix/$file" "$lib/"; done
   # The wheels leave AMENT_PREFIX_PATH to the user; a .pth sets it for every Python of this environment.
   echo "import os, sys; os.environ['AMENT_PREFIX_PATH'] = os.pathsep.join(dict.fromkeys([*filter(None," \

@@ -208,9 +208,12 @@ def test_sizes_stamps_and_broken_images_leave_nothing(client, camera, odometry, 
     camera.send(broken)
     camera.send(image_message(np.full((96, 128), np.nan, np.float32), "32FC1"))
     camera.send(image_message(view(0), "no_encoding"))
+    epoch = client.status().figures["epoch"]
+    camera.send(image_message(view(0, (10, 640))))  # of a size that the network cannot take
     feed(camera, odometry, 1)
     now = client.status().figures
-    for reason, count in {"old_stamp": 1, "duplicate_stamp": 1, "bad_image": 3}.items():
+    assert now["epoch"] == epoch
+    for reason, count in {"old_stamp": 1, "duplicate_stamp": 1, "bad_image": 4}.items():
         key = f"skipped: {reason}"
         assert int(now[key]) == int(figures.get(key, 0)) + count, reason
     assert len(odometry) == seen + 1

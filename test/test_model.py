@@ -184,6 +184,18 @@ def test_an_exception_at_any_stage_undoes_the_step(weights, stage, mode):
         assert same(step(model, index), step(twin, index))
 
 
+def test_a_failure_behind_a_reset_leaves_an_empty_stream_and_its_own_exception(weights):
+    model = build(weights)
+    start(model)
+    step(model, 3)
+    with pytest.raises(ZeroDivisionError), model.transaction():
+        model.reset()
+        model.step(image(5)[None])
+        1 / 0  # noqa: B018
+    assert model.num_frames == 0 and model.num_pending == 0
+    assert same(start(model), start(build(weights)))
+
+
 @pytest.mark.parametrize("stage", ["aggregator.global_blocks.2", "camera_head", "depth_head"])
 def test_a_failed_first_call_leaves_an_empty_stream(weights, stage):
     model = build(weights)

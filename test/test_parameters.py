@@ -146,6 +146,7 @@ def test_every_shipped_file_is_taken_whole(make_server, path):
         ({"image_size": 200}, "196 is"),
         ({"attention_kernel": "dense_fa2", "attention_backend": "sdpa"}, "FlashInfer"),
         ({"overlap_keyframes": 64, "max_keyframes": 64}, "must be below max_keyframes"),
+        ({"depth_every": 2, "keyframe_mode": "motion"}, "needs the depth of every frame"),
         ({"base_to_camera": [1.0, 2.0]}, "7 numbers"),
         ({"base_to_camera": [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5]}, "length"),
         ({"output_directory": ""}, "output_directory"),

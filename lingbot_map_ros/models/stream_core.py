@@ -261,7 +261,11 @@ class StreamCore(nn.Module):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Bring every cache and counter back if the body raises."""
+        """Bring every cache and counter back if the body raises.
+
+        For a body of one ``step`` and what decides about it. After several, what they evicted or
+        rolled back may be overwritten; after ``reset`` the stream is left empty.
+        """
         cache, camera = self.aggregator.kv_cache, self.camera_head.cache
         state = (
             cache.snapshot() if cache is not None else None,
@@ -276,9 +280,12 @@ class StreamCore(nn.Module):
                 cache.restore(state[0])
             else:
                 self.aggregator.reset()
-            if self.camera_head.cache is not None:
-                self.camera_head.cache.restore(state[1])
             self._pending, self._scale_frames = state[2:]
+            if self.camera_head.cache is not None:
+                try:
+                    self.camera_head.cache.restore(state[1])
+                except CacheError:
+                    self.reset()
             raise
 
     def _runner(self) -> FrameRunner:

@@ -42,6 +42,11 @@ def check(values: Parameters) -> None:
             f"attention_kernel: {values.attention_kernel} is one of FlashInfer's, but "
             "attention_backend is sdpa; set one of the two to auto"
         )
+    if values.depth_every > 1 and values.keyframe_mode == "motion":
+        raise ConfigurationError(
+            f"depth_every: {values.depth_every} does not go with keyframe_mode: motion, which "
+            "needs the depth of every frame; set depth_every to 1 or keyframe_mode to interval"
+        )
     if values.image_size % 14:
         raise ConfigurationError(
             f"image_size must be 0 or a multiple of 14, not {values.image_size}; "

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from lingbot_map_ros.errors import InputError, LingbotMapError
+from lingbot_map_ros.errors import InputError, LingbotMapError, MemoryPlanError
 from lingbot_map_ros.ros.calibration import Calibration
 from lingbot_map_ros.ros.camera_mount import CameraMount
 from lingbot_map_ros.ros.conversions import compressed_to_rgb, image_to_rgb
@@ -101,13 +101,19 @@ class Pipeline:
         """See to it that the network is ready for images of this shape."""
         if shape == self._size:
             return
+        try:
+            self._fit.require(shape[0], shape[1])
+        except (InputError, MemoryPlanError):
+            raise  # nothing of the running session was given up
+        except BaseException:
+            self.reset()
+            raise
         if self._size:
             logger.warning(
                 "the image size changed from %dx%d to %dx%d: a new session begins",
                 *(self._size[1], self._size[0], shape[1], shape[0]),
             )
             self.reset()
-        self._fit.require(shape[0], shape[1])
         self._size = shape
 
     def fail(self, error: Exception) -> None:
