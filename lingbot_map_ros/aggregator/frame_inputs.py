@@ -16,11 +16,11 @@ class FrameInputs:
         token = aggregator.camera_token
         device = token.device
         self.size = (height, width)
-        self.grid = aggregator.patch_embed.grid(height, width)
+        grid = aggregator.patch_embed.grid(height, width)
         self.image = torch.zeros((1, 3, height, width), device=device)
         self.special = torch.zeros((1, aggregator.num_special, aggregator.embed_dim), device=device)
-        self.frame_rope = aggregator.frame_rope(self.grid, device)
-        self.global_rope = aggregator.global_rope(self.grid, torch.zeros(1), device)
+        self.frame_rope = aggregator.frame_rope(grid, device)
+        self.global_rope = aggregator.global_rope(grid, torch.zeros(1), device)
         self._time_features = 0
         if self.global_rope is not None and aggregator.enable_3d_rope:
             self._time_features = split_3d(aggregator.head_dim)[0]

@@ -56,18 +56,13 @@ class AggregatorStream(PagedAggregator):
         InputError, CacheFullError
             And whatever a block raises; the stream is then as it was before the call.
         """
-        if x.ndim == 5 and x.shape[:2] == (1, 1) and self.num_frames:
+        if x.ndim == 5 and x.shape[0] == 1 and self.num_frames:
             with self.next_frame(x[0], mode, num_scale_frames):
                 return self.run_frame()
         scale = self.scale_frames if num_scale_frames is None else num_scale_frames
         tokens, grid = self._tokens(x, grid, scale)
         frames = tokens.shape[1]
         cache = self.allocate(tokens.shape[2])
-        if frames > 1 and cache.num_frames:
-            raise InputError(
-                f"{frames} frames in one call after the stream began: only the first call may hold "
-                "several; feed one frame a call, or call reset()"
-            )
         if frames > 1 and mode != "keyframe":
             raise InputError("the scale frames of the first call are always kept")
         times = torch.arange(cache.num_frames, cache.num_frames + frames)

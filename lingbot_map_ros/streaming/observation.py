@@ -61,6 +61,11 @@ class Frame:
         pixels, thumbnail = to_host(*self.on_device())
         return pixels, thumbnail
 
+    @property
+    def is_on_host(self) -> bool:
+        """Whether pixels and thumbnail are on the host already."""
+        return "_on_host" in self.__dict__
+
     def remember(self, pixels: NDArray[np.uint8], thumbnail: NDArray[np.float32]) -> None:
         """Take ``on_device`` as somebody else has brought it to the host."""
         self.__dict__["_on_host"] = (pixels, thumbnail)
@@ -84,10 +89,11 @@ class Observation:
 def observe(frames: Sequence[Frame], prediction: Prediction) -> list[Observation]:
     """Bring the predictions of one call to the host, a frame each."""
     # All in one copy, which waits for the network but once; a GPU is still at work until then.
-    views = [view for frame in frames for view in frame.on_device()]
+    new = [frame for frame in frames if not frame.is_on_host]
+    views = [view for frame in new for view in frame.on_device()]
     encodings, *rest = to_host(prediction.pose_enc, prediction.depth, prediction.confidence, *views)
     maps, arrays = rest[:2], rest[2:]
-    for frame, pixels, thumbnail in zip(frames, arrays[::2], arrays[1::2], strict=True):
+    for frame, pixels, thumbnail in zip(new, arrays[::2], arrays[1::2], strict=True):
         frame.remember(pixels, thumbnail)
     encodings = encodings.astype(np.float64)
     depths, confidences = ([None] * len(frames) if m is None else list(m) for m in maps)
