@@ -99,8 +99,8 @@ def faulty_snapshot(self):
 def faulty_add(self, result):
     if order() == "fault in the map":
         fail()
-    if order() == "slow map":
-        time.sleep(0.5)
+    while order() == "held map":
+        time.sleep(0.02)
     add(self, result)
 
 

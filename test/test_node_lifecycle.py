@@ -17,8 +17,8 @@ from lifecycle_msgs.srv import ChangeState, GetState
 from nav_msgs.msg import Odometry
 from node_harness import REPOSITORY, SCALE_FRAMES, Camera, Client, NodeProcess, feed, wait_until
 
-PROMPT_S = 2.0
-"""Time within which a signal is obeyed."""
+PROMPT_S = 8.0
+"""Within this a signal is obeyed: the slow ways take a minute, a busy machine delays by seconds."""
 
 MULTI_THREADED = """
 import rclpy, sys

@@ -1,6 +1,9 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""The soak in short: it runs, judges, and nothing grows."""
+"""The soak in short: it runs, judges, and no memory grows.
+
+A tenth of these runs is too short to judge times by; ``test_windows_endless`` counts the work.
+"""
 
 import json
 import subprocess
@@ -24,21 +27,18 @@ def run(*arguments):
     return report
 
 
-def test_a_session_neither_grows_nor_slows_down():
+def test_a_session_does_not_grow():
     report = run("--frames", 240)
     assert report["answered"] == 240 and report["withheld"] == 0 and report["windows"] > 5
     assert report["memory_growth"] <= soak.MEMORY_GROWTH
-    # A tenth of this run is too short for the bound of the long one.
-    assert report["time_growth"] < 2
 
 
-def test_a_node_neither_grows_nor_slows_down():
+def test_a_node_does_not_grow():
     report = run("--target", "node", "--frames", 150)
     assert report["answered"] == 150
     assert report["early"] == report["late"]
     # Map and buffers still fill in the first frames.
     assert report["memory_growth"] < 1.06
-    assert report["time_growth"] < 2
 
 
 @pytest.mark.parametrize(

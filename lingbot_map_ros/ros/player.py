@@ -26,6 +26,7 @@ from lingbot_map_ros.ros.timeline import Timeline
 CLOCK_PERIOD_S = 0.01
 _FULL_RETRY_S = 0.005
 _FLUSH_S = 10.0
+_LINGER_S = 0.5
 _SETTLE_S = 0.3
 # Serialization header and stamp; what is shorter was damaged in the bag.
 _SMALLEST_MESSAGE = 12
@@ -164,10 +165,15 @@ class BagPlayer:
         self.report.unanswered = self._answers.flight.unanswered
 
     def flush(self) -> None:
-        """Wait until everything has arrived where reliability was promised; call it at the end."""
-        if self._options.reliable:
-            for publisher in self._publishers.values():
-                publisher.wait_for_all_acked(Duration(seconds=_FLUSH_S))
+        """Let what is on its way arrive; call it at the end.
+
+        Reliable readers confirm what they got; the others are given a moment, because a writer that
+        goes takes with it what its readers have not fetched.
+        """
+        for publisher in self._publishers.values():
+            publisher.wait_for_all_acked(Duration(seconds=_FLUSH_S))
+        if not self._options.reliable and self.report.messages:
+            time.sleep(_LINGER_S)
 
     def _qos(self, topic: str) -> QoSProfile:
         latched = topic.endswith("/tf_static")
