@@ -26,7 +26,7 @@ from nav_msgs.msg import Path as PathMessage
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image, PointCloud2
-from soak import HEIGHT, PERIOD_NS, WIDTH, Record, panorama, resident_bytes, view
+from soak_record import HEIGHT, PERIOD_NS, WIDTH, Record, panorama, resident_bytes, view
 from std_srvs.srv import SetBool, Trigger
 
 NODE = "soak_map"

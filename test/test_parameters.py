@@ -65,7 +65,7 @@ def test_the_readme_holds_the_table():
 
 def test_the_command_writes_the_same():
     for option, text in (("--yaml", to_yaml()), ("--markdown", to_markdown())):
-        command = [sys.executable, "-m", "lingbot_map_ros.ros.parameters", option]
+        command = [sys.executable, "-m", "lingbot_map_ros.ros.parameter_docs", option]
         done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=True)
         assert done.stdout == text
 

@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 import pytest
-import soak
+import soak_record
 from node_harness import REPOSITORY
 
 FRAMES = 10_000
@@ -30,7 +30,7 @@ def run(*arguments):
 def test_a_session_does_not_grow():
     report = run("--frames", 240)
     assert report["answered"] == 240 and report["withheld"] == 0 and report["windows"] > 5
-    assert report["memory_growth"] <= soak.MEMORY_GROWTH
+    assert report["memory_growth"] <= soak_record.MEMORY_GROWTH
 
 
 def test_a_node_does_not_grow():
@@ -52,8 +52,8 @@ def test_a_node_does_not_grow():
     ],
 )
 def test_the_verdict(leak, slower, answered, passed):
-    sizes = iter(range(300_000_000, 10**9, leak) if leak else [300_000_000] * soak.SAMPLES)
-    record = soak.Record(FRAMES, lambda: next(sizes), lambda: 1e-3)
+    sizes = iter(range(300_000_000, 10**9, leak) if leak else [300_000_000] * soak_record.SAMPLES)
+    record = soak_record.Record(FRAMES, lambda: next(sizes), lambda: 1e-3)
     random = np.random.default_rng(0)
     for i in range(FRAMES):
         time = (slower if i >= FRAMES // 2 else 1.0) * random.uniform(0.9, 1.0)
@@ -61,4 +61,4 @@ def test_the_verdict(leak, slower, answered, passed):
         record.add(i, time, 30 * time if i in (1500, 9300, 9777) else time)
     report = record.report(answered)
     assert report["passed"] is passed and report["machine_slower"] == 1.0
-    assert len(report["resident_mb"]) == soak.SAMPLES
+    assert len(report["resident_mb"]) == soak_record.SAMPLES

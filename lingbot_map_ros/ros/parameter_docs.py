@@ -16,7 +16,7 @@ from lingbot_map_ros.ros.parameters import Parameters
 
 _HEADER = """\
 # Every parameter of lingbot_map with its default.
-# Written by `python -m lingbot_map_ros.ros.parameters --yaml`; do not edit by hand:
+# Written by `python -m lingbot_map_ros.ros.parameter_docs --yaml`; do not edit by hand:
 # copy it, keep what differs, and start with params_file:=YOURS.
 """
 
@@ -86,9 +86,13 @@ def to_markdown() -> str:
 def main(args: Sequence[str] | None = None) -> None:
     """Write the YAML file or the table to standard output."""
     parser = argparse.ArgumentParser(
-        prog="python -m lingbot_map_ros.ros.parameters", description=__doc__
+        prog="python -m lingbot_map_ros.ros.parameter_docs", description=__doc__
     )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--yaml", action="store_const", dest="write", const=to_yaml)
     which.add_argument("--markdown", action="store_const", dest="write", const=to_markdown)
     sys.stdout.write(parser.parse_args(args).write())
+
+
+if __name__ == "__main__":
+    main()

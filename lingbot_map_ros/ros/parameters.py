@@ -6,8 +6,8 @@
 type, default, group, range or choices and description. The node's descriptors, the checks
 (``parameter_checks``), ``config/map.yaml`` and the README's table come from it::
 
-    python -m lingbot_map_ros.ros.parameters --yaml > config/map.yaml
-    python -m lingbot_map_ros.ros.parameters --markdown
+    python -m lingbot_map_ros.ros.parameter_docs --yaml > config/map.yaml
+    python -m lingbot_map_ros.ros.parameter_docs --markdown
 """
 
 from __future__ import annotations
@@ -168,9 +168,3 @@ class Parameters(StreamParameters):
     def is_default(self, name: str) -> bool:
         """Whether ``name`` was left at its default, so that the model's own value holds."""
         return bool(getattr(self, name) == getattr(Parameters(), name))
-
-
-if __name__ == "__main__":
-    from lingbot_map_ros.ros.parameter_docs import main
-
-    main()
