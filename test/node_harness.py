@@ -235,16 +235,28 @@ class Client:
         figures = {value.key: value.value for value in status.values}
         return SimpleNamespace(message=status.message, level=status.level, figures=figures)
 
-    def wait_for_state(self, state: str, timeout: float = 40.0) -> Any:
-        """Wait until the diagnostics' message begins with ``state``."""
-        last = ""
+    def wait_for(self, holds: Callable[[Any], bool], what: str, timeout: float = 40.0) -> Any:
+        """Wait for a diagnostic status of which ``holds`` is true.
+
+        The next one may have been made, and may tell, from before what was seen or done last.
+        """
+        last = None
         end = time.monotonic() + timeout
         while time.monotonic() < end:
-            status = self.status(timeout)
-            last = status.message
-            if last.startswith(state):
-                return status
-        raise AssertionError(f"state '{state}' did not come; last: '{last}'")
+            last = self.status(timeout)
+            if holds(last):
+                return last
+        raise AssertionError(f"{what} did not come; last: {last}")
+
+    def wait_for_state(self, state: str, timeout: float = 40.0) -> Any:
+        """Wait until the diagnostics' message begins with ``state``."""
+        return self.wait_for(lambda s: s.message.startswith(state), f"state '{state}'", timeout)
+
+    def wait_for_figures(self, expected: dict[str, str], timeout: float = 40.0) -> Any:
+        """Wait until the diagnostics hold these values."""
+        return self.wait_for(
+            lambda s: expected.items() <= s.figures.items(), str(expected), timeout
+        )
 
     def _spin(self) -> None:
         try:

@@ -82,11 +82,10 @@ def test_a_fault_costs_its_frame_is_said_and_leaves_nothing(
     status = client.wait_for_state(f"tracking; last error: {FAULTS[fault]}")
     assert status.level == DiagnosticStatus.WARN
     failed = str(skipped + 4)
-    wait_until(lambda: client.status().figures["skipped: error"] == failed, 10)
+    client.wait_for_figures({"skipped: error": failed})
     orders.give("")
     feed(camera, odometry, 2)
-    assert client.wait_for_state("tracking").figures["last error"] == ""
-    assert client.status().figures["skipped: error"] == failed
+    client.wait_for_figures({"state": "tracking", "last error": "", "skipped: error": failed})
     assert_like_new(client, camera, odometry, reference)
     assert node.running
     node.assert_grew_no_further_than(before)
@@ -115,7 +114,7 @@ def test_every_block_and_head_may_fail_in_a_keyframe_and_between(
             orders.give("")
             feed(camera, odometry, 1)
             assert len(odometry) == seen + 1
-    assert client.wait_for_state("tracking").figures["last error"] == ""
+    client.wait_for_figures({"state": "tracking", "last error": ""})
     assert_like_new(client, camera, odometry, reference)
     node.assert_grew_no_further_than(before)
 
@@ -138,12 +137,11 @@ def test_when_every_frame_fails_the_state_is_an_error(client, camera, odometry, 
     while time.monotonic() < end:
         camera.send()
         time.sleep(0.2)
-    status = client.status()
-    assert status.level == DiagnosticStatus.ERROR
-    assert status.message.startswith("error: no result for") and "planned fault" in status.message
+    status = client.wait_for_state("error: no result for")
+    assert status.level == DiagnosticStatus.ERROR and "planned fault" in status.message
     orders.give("")
     feed(camera, odometry, 1)
-    assert client.wait_for_state("tracking").level == DiagnosticStatus.OK
+    assert client.wait_for(lambda s: s.message == "tracking", "rest").level == DiagnosticStatus.OK
     assert_like_new(client, camera, odometry, reference)
 
 
@@ -211,11 +209,10 @@ def test_sizes_stamps_and_broken_images_leave_nothing(client, camera, odometry, 
     epoch = client.status().figures["epoch"]
     camera.send(image_message(view(0, (10, 640))))  # of a size that the network cannot take
     feed(camera, odometry, 1)
-    now = client.status().figures
-    assert now["epoch"] == epoch
-    for reason, count in {"old_stamp": 1, "duplicate_stamp": 1, "bad_image": 4}.items():
-        key = f"skipped: {reason}"
-        assert int(now[key]) == int(figures.get(key, 0)) + count, reason
+    skipped = {"old_stamp": 1, "duplicate_stamp": 1, "bad_image": 4}
+    sums = {f"skipped: {k}": int(figures.get(f"skipped: {k}", 0)) + n for k, n in skipped.items()}
+    now = client.wait_for_figures({key: str(total) for key, total in sums.items()})
+    assert now.figures["epoch"] == epoch
     assert len(odometry) == seen + 1
     assert_like_new(client, camera, odometry, reference)
     node.assert_grew_no_further_than(before)

@@ -85,7 +85,7 @@ def test_poses_do_not_wait_for_a_slow_map_and_a_save_waits_for_all_of_it(
     feed(camera, fresh, 1)
     orders.give("held map")
     feed(camera, fresh, 8)
-    assert int(client.status().figures["map: results waiting"]) > 0
+    client.wait_for(lambda s: int(s.figures["map: results waiting"]) > 0, "waiting results")
     saved = client.call_async("save_trajectory")
     time.sleep(1.0)
     assert not saved.done()
@@ -93,7 +93,7 @@ def test_poses_do_not_wait_for_a_slow_map_and_a_save_waits_for_all_of_it(
     wait_until(saved.done, 20)
     answer = saved.result()
     assert f"{SCALE_FRAMES + 8} poses" in answer.message
-    assert client.status().figures["map: results waiting"] == "0"
+    client.wait_for_figures({"map: results waiting": "0"})
 
 
 def test_a_reset_behind_a_slow_map_leaves_nothing_of_it(client, camera, fresh, orders):
@@ -107,7 +107,8 @@ def test_a_reset_behind_a_slow_map_leaves_nothing_of_it(client, camera, fresh, o
     wait_until(lambda: all(answer.done() for answer in answers), 20)
     saved, reset = (answer.result() for answer in answers)
     assert saved.success and f"{SCALE_FRAMES} poses" in saved.message
-    assert reset.success and client.status().figures["map points"] == "0"
+    assert reset.success
+    client.wait_for_figures({"map points": "0"})
     empty = client.call("save_trajectory")
     assert not empty.success and "no pose came yet" in empty.message
 
@@ -117,13 +118,13 @@ def test_a_fault_in_the_map_is_said_and_ends_nothing(client, camera, fresh, orde
     failed = int(client.status().figures["map: results failed"])
     orders.give("fault in the map")
     feed(camera, fresh, 3)
-    status = client.wait_for_state("tracking; last error: the map: planned fault")
+    status = client.wait_for_figures({"map: results failed": str(failed + 3)})
     assert status.level == DiagnosticStatus.WARN
-    assert status.figures["map: results failed"] == str(failed + 3)
+    assert status.message == "tracking; last error: the map: planned fault"
     assert "the map failed: planned fault" in node.log
     orders.give("")
     feed(camera, fresh, 1)
-    wait_until(lambda: client.status().message == "tracking", 10)
+    client.wait_for(lambda s: s.message == "tracking", "rest")
     assert client.call("save_trajectory").success
 
 

@@ -157,8 +157,8 @@ def near(T, expected, tolerance=0.03):
 
 def test_the_scale_settles_within_three_percent(client, run):
     assert run.before == "waiting for odometry and motion"
-    text = client.status().figures["scale"]
-    assert text.endswith("m per unit")
+    known = client.wait_for(lambda s: s.figures["scale"].endswith("m per unit"), "a scale")
+    text = known.figures["scale"]
     assert math.isclose(float(text.split()[0]), METRES, rel_tol=0.03)
     assert 10 < run.metric_from < FRAMES - 10
 
