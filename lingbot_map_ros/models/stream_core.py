@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from lingbot_map_ros.aggregator.base import require_tensor
 from lingbot_map_ros.aggregator.stream import AggregatorStream, FrameMode
 from lingbot_map_ros.errors import (
     CacheError,
@@ -298,6 +299,7 @@ class StreamCore(nn.Module):
     def _check_step(self, images: Tensor, mode: FrameMode) -> None:
         if mode not in ("keyframe", "skip", "pending"):
             raise InputError(f"mode '{mode}' is none of keyframe, skip, pending")
+        require_tensor(images)
         if images.ndim != 4 or not images.shape[0]:
             raise InputError(f"images must be [frames, 3, H, W], got {list(images.shape)}")
         if not self.num_frames and mode != "keyframe":

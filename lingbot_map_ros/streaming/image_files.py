@@ -42,15 +42,29 @@ def load_image(source: str | Path | bytes) -> np.ndarray:
         raise SourceError(f"{name} cannot be read: {error}") from error
 
 
+def require_rgb(image: object) -> None:
+    """Raise InputError for anything but a non-empty uint8 RGB array [H, W, 3]."""
+    if not isinstance(image, np.ndarray):
+        raise InputError(
+            f"an image must be a numpy array, uint8 RGB [H, W, 3], not {type(image).__name__}"
+        )
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
+        raise InputError(
+            f"an image must be uint8 RGB [H, W, 3], not {image.dtype} {list(image.shape)}: repeat "
+            "the channel of a grey image, drop the alpha of RGBA, scale floats to 0..255"
+        )
+
+
 def resize_image(image: np.ndarray, size: int = 518, mode: Mode = "crop") -> np.ndarray:
     """Bring uint8 RGB [H, W, 3] to the network's size, uint8 [h, w, 3].
 
     ``crop``: width ``size``, height by aspect in whole patches, of which at most the middle
     ``size`` rows are kept. ``pad``: the longer side becomes ``size``, the rest is white.
 
-    Raises InputError for an image so wide or so high that no patch remains, and
+    Raises InputError for no such image, or one so wide or so high that no patch remains, and
     ConfigurationError for a ``size`` that is no multiple of the patch.
     """
+    require_rgb(image)
     if size < _PATCH or size % _PATCH:
         raise ConfigurationError(f"the image size must be a multiple of {_PATCH}, not {size}")
     if mode not in ("crop", "pad"):

@@ -15,6 +15,7 @@ from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.streaming.camera_model import CameraModel
 from lingbot_map_ros.streaming.config import Limits, SessionConfig
 from lingbot_map_ros.streaming.guard import contrast
+from lingbot_map_ros.streaming.image_files import require_rgb
 from lingbot_map_ros.streaming.observation import Frame
 from lingbot_map_ros.streaming.preprocessing import Preprocessor
 from lingbot_map_ros.streaming.results import Decision, FrameResult, SessionState, SessionStatus
@@ -79,10 +80,15 @@ class StreamingSession:
         Raises
         ------
         InputError
-            Not such an image, or another size than before in this epoch: reset first.
+            Not such an image, a stamp that is no integer, or another size than before in this
+            epoch: reset first.
 
         """
         began = time.perf_counter()
+        if not isinstance(stamp_ns, int | np.integer):
+            raise InputError(
+                f"stamp_ns must be an integer, in nanoseconds, not {type(stamp_ns).__name__}"
+            )
         before = self._state
         preprocessor = self._preprocessor_for(image)
         frame = Frame(
@@ -236,8 +242,7 @@ class StreamingSession:
         )
 
     def _preprocessor_for(self, image: NDArray[np.uint8]) -> Preprocessor:
-        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-            raise InputError(f"expected uint8 RGB [H, W, 3], got {image.dtype} {image.shape}")
+        require_rgb(image)
         size = self._state.size
         if size and image.shape != size:
             raise InputError(
