@@ -122,7 +122,13 @@ def plan_memory(
     """
     from lingbot_map_ros.layers.attention_backends import flashinfer_obstacles
     from lingbot_map_ros.mapping.voxel_map import VoxelMap
-    from lingbot_map_ros.streaming.memory import GIB, MemorySettings, available_memory, check_memory
+    from lingbot_map_ros.streaming.memory import (
+        GIB,
+        MapMemory,
+        MemorySettings,
+        available_memory,
+    )
+    from lingbot_map_ros.streaming.memory_advice import check_memory
 
     cache_dtype = _cache_dtype(parameters)
     obstacles = flashinfer_obstacles(device, dtype, model.config.head_dim)
@@ -134,7 +140,9 @@ def plan_memory(
         pending_limit=model.pending_limit,
         flashinfer=not obstacles and parameters.attention_backend != "sdpa",
         gpu=device.type == "cuda",
-        map_bytes=VoxelMap.planned_bytes(parameters.map_max_points) if device.type == "cpu" else 0,
+        map=MapMemory(parameters.map_max_points, VoxelMap.planned_bytes)
+        if device.type == "cpu"
+        else None,
     )
     # what the network holds already counts as free: it is part of the plan
     available = available_memory(device) + _held(model)
