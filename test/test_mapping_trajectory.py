@@ -68,6 +68,18 @@ def test_the_path_holds_the_newest_keyframes_only():
     assert empty_poses.shape == (0, 4, 4)
 
 
+def test_the_limit_of_the_path_may_change():
+    trajectory = Trajectory(path_max_length=10)
+    for i in range(20):
+        trajectory.add(i, at(i), keyframe=True)
+    trajectory.limit_path(4)
+    assert trajectory.path()[0].tolist() == [16, 17, 18, 19]
+    trajectory.limit_path(6)
+    for i in range(20, 25):
+        trajectory.add(i, at(i), keyframe=True)
+    assert trajectory.path()[0].tolist() == list(range(19, 25))
+
+
 def test_days_of_frames_cost_no_more_than_hours():
     trajectory = Trajectory(path_max_length=50, max_poses=200)
     for i in range(20_000):

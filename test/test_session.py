@@ -82,6 +82,20 @@ def test_reset_is_a_fresh_session_of_the_next_epoch_and_may_change_the_size():
     assert [len(session.step(wide, i)) for i in range(4)] == [0, 0, 3, 1]
 
 
+@pytest.mark.parametrize("configured", ["interval", "manual"])
+def test_a_reset_may_keep_what_was_deferred(configured):
+    session = tiny_session(keyframe_mode=configured)
+    session.set_deferred(configured == "interval")
+    feed(session, range(5))
+    session.reset(keep_mode=True)
+    assert session.deferred == (configured == "interval") and session.pending == 0
+    kept = fingerprints(feed(session, range(5)))
+    fresh = tiny_session(keyframe_mode="manual" if session.deferred else "interval")
+    assert kept == fingerprints(feed(fresh, range(5)))
+    session.reset()
+    assert session.deferred == (configured == "manual")
+
+
 def test_two_resets_and_an_unused_session_are_alike():
     session = tiny_session()
     session.reset()

@@ -81,6 +81,11 @@ class Mapper:
         self._epoch = 0
         self.clear()
 
+    def set_options(self, options: MapperOptions) -> None:
+        """Go on with other options; voxel size and limit of the map are those it began with."""
+        self.options = options
+        self.trajectory.limit_path(options.path_max_length)
+
     def clear(self) -> None:
         """Forget map, trajectory and pending frames."""
         self.voxel_map.clear()

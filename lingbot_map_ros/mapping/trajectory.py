@@ -94,6 +94,10 @@ class Trajectory:
         if keyframe:
             self._path.append((stamp_ns, np.array(T, np.float64)))
 
+    def limit_path(self, path_max_length: int) -> None:
+        """Keep at most so many of the newest keyframes for display from now on."""
+        self._path = deque(self._path, maxlen=path_max_length)
+
     def path(self, world: Sim3 = IDENTITY) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Stamps [N] and poses [N, 4, 4] of the newest keyframes, moved by `world`."""
         stamps = np.array([stamp for stamp, _ in self._path], np.int64)

@@ -174,6 +174,13 @@ class StreamingSession:
         self._rule, self.config = rule, config
         return committed
 
+    def update_lost_after(self, frames: int) -> None:
+        """Change after how many withheld frames the stream re-anchors (see ``SessionConfig``)."""
+        config = replace(self.config, lost_after=frames)
+        self._limits = Limits.of(config, self._model)
+        self._stepper = Stepper(self._model, config, self._limits)
+        self.config = config
+
     def drain_decisions(self) -> list[Decision]:
         """Return what became of pending frames since the last call, oldest first.
 
@@ -183,10 +190,14 @@ class StreamingSession:
         self._state = replace(self._state, decisions=())
         return decisions
 
-    def reset(self) -> None:
-        """Forget the stream; the next image starts a new epoch, like a new session."""
+    def reset(self, *, keep_mode: bool = False) -> None:
+        """Forget the stream; the next image starts a new epoch, like a new session.
+
+        With ``keep_mode`` the keyframe mode stays that of the last ``set_deferred``.
+        """
         self._model.reset()
-        self._rule = self.config.keyframe_rule
+        if not keep_mode:
+            self._rule = self.config.keyframe_rule
         self._state = StreamState()
         self._epoch += 1
 
