@@ -19,6 +19,8 @@ from lingbot_map_ros.errors import ConfigurationError, InputError, SourceError
 
 Mode = Literal["crop", "pad"]
 _PATCH = 14
+_ORIENTATION, _FIRST_TURNED = 0x0112, 5
+"""EXIF tag, and the first of its values that exchange height and width."""
 # Pillow 9.0 has no Image.Resampling yet.
 _BICUBIC = getattr(Image, "Resampling", Image).BICUBIC
 
@@ -40,6 +42,25 @@ def load_image(source: str | Path | bytes) -> np.ndarray:
     # Pillow's readers raise SyntaxError and ValueError for files that are damaged inside.
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise SourceError(f"{name} cannot be read: {error}") from error
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Height and width that `load_image` would give, from the head of the file where that does.
+
+    Raises SourceError for a file that is missing or damaged.
+    """
+    try:
+        with Image.open(path) as file:
+            width, height = file.size
+            if file.format == "TIFF":  # some versions of Pillow turn them as they are loaded
+                width, height = ImageOps.exif_transpose(file).size
+                return height, width
+            # Pillow would decode a whole PNG to look for orientation behind its pixels.
+            known = file.format != "PNG" or "exif" in file.info
+            turned = known and file.getexif().get(_ORIENTATION, 1) >= _FIRST_TURNED
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise SourceError(f"{path} cannot be read: {error}") from error
+    return (width, height) if turned else (height, width)
 
 
 def require_rgb(image: object) -> None:
