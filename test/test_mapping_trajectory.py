@@ -68,6 +68,16 @@ def test_the_path_holds_the_newest_keyframes_only():
     assert empty_poses.shape == (0, 4, 4)
 
 
+def test_the_newest_of_the_path():
+    trajectory = Trajectory(path_max_length=10)
+    for i in range(30):
+        trajectory.add(i, at(i), keyframe=i % 2 == 0)
+    assert trajectory.num_keyframes == 15
+    for newest, expected in ((0, []), (2, [26, 28]), (100, list(range(10, 30, 2)))):
+        stamps, poses = trajectory.path(newest=newest)
+        assert stamps.tolist() == poses[:, 0, 3].tolist() == expected
+
+
 def test_the_limit_of_the_path_may_change():
     trajectory = Trajectory(path_max_length=10)
     for i in range(20):

@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 import numpy as np
-from geometry_msgs.msg import PoseStamped
 from numpy.typing import NDArray
 from sensor_msgs.msg import PointCloud2
 
@@ -91,8 +90,9 @@ class MapKeeper:
         self._mount: Matrix = BODY_FROM_OPTICAL
         self._mapper = Mapper(mapper_options(parameters))
         self._map: PointCloud2 | None = None
-        self._path_poses: dict[int, PoseStamped] = {}
         self._path_axes: Axes | None = None
+        self._path_keyframes = 0
+        """Keyframes that the published path has."""
         self._milliseconds = 0.0
         self._thread = OrderedThread("the map", QUEUE_CAPACITY)
 
@@ -154,10 +154,14 @@ class MapKeeper:
         self._mapper.set_options(
             replace(wanted, voxel_size=options.voxel_size, max_points=options.max_points)
         )
+        if wanted.path_max_length != options.path_max_length:
+            self._clear_path(self._path_axes)
+            self._changed()
 
     def _reset(self, view: _View) -> None:
         self._mapper = Mapper(mapper_options(self._parameters))
-        self._map, self._path_poses = None, {}
+        self._map = None
+        self._clear_path(view.axes)
         topics = self._publishers
         if topics.map.latched:
             self._publish_map(view)
@@ -198,14 +202,17 @@ class MapKeeper:
     def _publish_path(self, view: _View) -> None:
         """Publish path and keyframes as they are; poses that went out before are not made again."""
         if view.axes is not self._path_axes:
-            self._path_axes, self._path_poses = view.axes, {}
-        stamps, poses = self._mapper.trajectory.path()
-        topics, known = self._publishers, self._path_poses
-        self._path_poses = {
-            stamp: known.get(stamp) or topics.path_pose(stamp, view.base_poses(T[None])[0])
-            for stamp, T in zip(stamps.tolist(), poses, strict=True)
-        }
-        topics.publish_path(list(self._path_poses.values()), self._now_ns())
+            self._clear_path(view.axes)
+        trajectory, topics = self._mapper.trajectory, self._publishers
+        stamps, poses = trajectory.path(newest=trajectory.num_keyframes - self._path_keyframes)
+        if view.axes is not None:
+            topics.extend_path(stamps.tolist(), view.base_poses(poses))
+            self._path_keyframes = trajectory.num_keyframes
+        topics.publish_path(self._now_ns())
+
+    def _clear_path(self, axes: Axes | None) -> None:
+        self._path_axes, self._path_keyframes = axes, 0
+        self._publishers.clear_path()
 
     def _save_map(self, view: _View) -> str:
         if not len(self._mapper.voxel_map):
