@@ -10,14 +10,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lingbot_map_ros.errors import InputError, RollbackError
+from lingbot_map_ros.errors import RollbackError
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.streaming.camera_model import CameraModel
 from lingbot_map_ros.streaming.config import Limits, SessionConfig
-from lingbot_map_ros.streaming.guard import contrast
-from lingbot_map_ros.streaming.image_files import require_rgb
-from lingbot_map_ros.streaming.observation import Frame
-from lingbot_map_ros.streaming.preprocessing import Preprocessor
+from lingbot_map_ros.streaming.intake import Intake
 from lingbot_map_ros.streaming.results import Decision, FrameResult, SessionState, SessionStatus
 from lingbot_map_ros.streaming.state import StreamState
 from lingbot_map_ros.streaming.stepper import Stepper
@@ -63,8 +60,7 @@ class StreamingSession:
         self._limits = Limits.of(self.config, model)
         self._rule = self.config.keyframe_rule
         self._stepper = Stepper(model, self.config, self._limits)
-        self._preprocessor: Preprocessor | None = None
-        self._made_for: tuple[tuple[int, ...], CameraModel | None] = ((), None)
+        self._intake = Intake(model)
         self._epoch = -1
         self.reset()
 
@@ -85,19 +81,8 @@ class StreamingSession:
 
         """
         began = time.perf_counter()
-        if not isinstance(stamp_ns, int | np.integer):
-            raise InputError(
-                f"stamp_ns must be an integer, in nanoseconds, not {type(stamp_ns).__name__}"
-            )
         before = self._state
-        preprocessor = self._preprocessor_for(image)
-        frame = Frame(
-            before.frames,
-            stamp_ns,
-            preprocessor(image),
-            contrast(image),
-            preprocessor.intrinsics,
-        )
+        frame = self._intake.frame(image, stamp_ns, before.frames, before.size, self.camera)
         prepared = time.perf_counter()
         try:
             after, results = self._stepper.advance(
@@ -251,20 +236,3 @@ class StreamingSession:
             alignment_inliers=float("nan") if quality is None else quality.inlier_ratio,
             policy_applied=state.policy_applied,
         )
-
-    def _preprocessor_for(self, image: NDArray[np.uint8]) -> Preprocessor:
-        require_rgb(image)
-        size = self._state.size
-        if size and image.shape != size:
-            raise InputError(
-                f"the image size changed from {size[1]}x{size[0]} to {image.shape[1]}x"
-                f"{image.shape[0]} in mid-stream; reset the session first"
-            )
-        made_for = (image.shape, self.camera)
-        if self._preprocessor is None or self._made_for != made_for:
-            height, width = image.shape[:2]
-            self._preprocessor = Preprocessor(
-                height, width, self._model.config, self._model.device, camera=self.camera
-            )
-            self._made_for = made_for
-        return self._preprocessor
