@@ -13,6 +13,10 @@ compiles it; without one, ours is measured alone::
     python scripts/benchmark.py --preset tiny --frames 24 --size 112x84 --window 4 --scale 3
 """
 
+import lingbot_map_ros.passive_threads  # noqa: F401 (before PyTorch)
+
+# isort: split
+
 import argparse
 import json
 import tempfile

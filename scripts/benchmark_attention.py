@@ -12,6 +12,10 @@ over the same keys and values::
     python scripts/benchmark_attention.py --patches 24 --scale 2 --window 3 --frames 9 --heads 2
 """
 
+import lingbot_map_ros.passive_threads  # noqa: F401 (before PyTorch)
+
+# isort: split
+
 import argparse
 import json
 import time

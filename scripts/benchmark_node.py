@@ -14,6 +14,10 @@ On a machine that has other work, put ``chrt -r 1`` before it: waiting for a cor
 
 from __future__ import annotations
 
+import lingbot_map_ros.passive_threads  # noqa: F401 (before PyTorch)
+
+# isort: split
+
 import argparse
 import json
 import os

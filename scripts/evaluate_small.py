@@ -13,6 +13,10 @@ Synthetic sequences are rendered here; OpenArena tracks come from
 Needs the program evo_ape (package evo).
 """
 
+import lingbot_map_ros.passive_threads  # noqa: F401 (before PyTorch)
+
+# isort: split
+
 import argparse
 import json
 import time

@@ -17,6 +17,10 @@ keyframe in turn is made an outlier, and how far that moves the map is measured.
 
 from __future__ import annotations
 
+import lingbot_map_ros.passive_threads  # noqa: F401 (before PyTorch)
+
+# isort: split
+
 import argparse
 import json
 from collections.abc import Iterator, Sequence

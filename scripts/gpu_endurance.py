@@ -14,6 +14,10 @@ late frame as fast as an early one. Weights are random, and the images a pan ove
     python scripts/gpu_endurance.py --preset tiny --cap 0.02 --cap-frames 40 --frames 120
 """
 
+import lingbot_map_ros.passive_threads  # noqa: F401 (before PyTorch)
+
+# isort: split
+
 import argparse
 import json
 import sys

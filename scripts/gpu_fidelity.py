@@ -13,6 +13,10 @@ same yardstick::
     python scripts/gpu_fidelity.py --preset tiny --frames 8 --height 84 --width 112 --window 4
 """
 
+import lingbot_map_ros.passive_threads  # noqa: F401 (before PyTorch)
+
+# isort: split
+
 import argparse
 import json
 from collections.abc import Iterator

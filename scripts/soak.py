@@ -17,6 +17,10 @@ Prints a JSON report; the exit code is 1 if it does not pass::
 
 from __future__ import annotations
 
+import lingbot_map_ros.passive_threads  # noqa: F401 (before PyTorch)
+
+# isort: split
+
 import argparse
 import json
 import logging

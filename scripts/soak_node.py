@@ -8,6 +8,10 @@ services are called on the way, so that everything that a robot uses takes part.
 
 from __future__ import annotations
 
+import lingbot_map_ros.passive_threads  # noqa: F401 (before PyTorch)
+
+# isort: split
+
 import argparse
 import subprocess
 import sys

@@ -25,6 +25,10 @@ long streams from the beginning, the learning rate warmed up and let down once m
         --frames 720 --textures data/textures.jpg --openarena data/oaclips --output run2
 """
 
+import lingbot_map_ros.passive_threads  # noqa: F401 (before PyTorch)
+
+# isort: split
+
 import argparse
 import time
 from pathlib import Path

@@ -20,7 +20,8 @@ from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.ros.loading import model_overrides
 from lingbot_map_ros.ros.parameter_checks import check
 from lingbot_map_ros.ros.parameters import Parameters
-from lingbot_map_ros.streaming.memory import MemorySettings, check_memory
+from lingbot_map_ros.streaming.memory import MapMemory, MemorySettings
+from lingbot_map_ros.streaming.memory_advice import check_memory
 
 LAUNCH = Path(__file__).parents[1] / "launch"
 CONFIG = Path(__file__).parents[1] / "config"
@@ -127,7 +128,7 @@ def test_small_devices_run_the_full_model_in_less_than_8_gb(name: str, flashinfe
         pending_limit=parameters.pending_limit + 1,
         flashinfer=flashinfer,
         gpu=True,
-        map_bytes=VoxelMap.planned_bytes(parameters.map_max_points),
+        map=MapMemory(parameters.map_max_points, VoxelMap.planned_bytes),
     )
     plan = check_memory(settings, int(parameters.memory_limit_gb * 1e9))
     assert plan.total < 0.9 * 8e9

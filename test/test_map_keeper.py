@@ -42,8 +42,13 @@ def topics():
     topics = SimpleNamespace(map=Topic(), path=Topic(), keyframes=Topic())
     topics.map_message = lambda xyz, rgb: xyz
     topics.publish_map = lambda cloud, now_ns: topics.map.publish(cloud)
-    topics.path_pose = lambda stamp_ns, T: f"{stamp_ns}: {T}"
-    topics.publish_path = lambda poses, now_ns: topics.path.publish(poses)
+    topics.made, topics.shown = [], []
+    topics.clear_path = topics.shown.clear
+    topics.extend_path = lambda stamps, poses: [
+        (topics.made.append(stamp), topics.shown.append((stamp, T[0, 3])))
+        for stamp, T in zip(stamps, poses, strict=True)
+    ]
+    topics.publish_path = lambda now_ns: topics.path.publish(list(topics.shown))
     return topics
 
 
@@ -111,6 +116,35 @@ def test_a_scale_that_comes_behind_a_map_that_is_due_is_shown_by_the_next_one(
     assert topics.map.sent[-1][:, 0].max() == pytest.approx(3.0)
     keeper.publish_due().result(5)
     assert len(topics.map.sent) == 2
+
+
+def test_a_pose_of_the_path_is_made_once_unless_all_of_them_change(keeper, topics, placement):
+    def shown():
+        keeper.publish_due().result(5)
+        return topics.path.sent[-1]
+
+    def add(index):
+        pose = np.eye(4)
+        pose[2, 3] = index
+        keeper.add(result(index, pose_map=pose), BODY_FROM_OPTICAL)
+
+    for index in range(3):
+        add(index)
+    assert shown() == [(0, 0), (1, 1), (2, 2)]
+    add(3)
+    assert shown() == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert topics.made == [0, 1, 2, 3]
+    placement.set_scale(2.0, metric=True)
+    keeper.changed()
+    assert shown() == [(0, 0), (1, 2), (2, 4), (3, 6)]
+    keeper.set_parameters(Parameters(depth_confidence_min=0.0, path_max_length=2))
+    assert shown() == [(2, 4), (3, 6)]
+    add(4)
+    assert shown()[-1] == (4, 8)
+    keeper.reset()
+    assert topics.path.sent[-1] == []
+    add(0)
+    assert shown() == [(0, 0)]
 
 
 def test_decisions_saves_and_a_reset_keep_their_order(keeper, placement, tmp_path):

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mapper: what enters the map, when, and where."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -176,11 +177,27 @@ def test_files_of_a_map(mapper, tmp_path):
     assert mapper.trajectory.write_tum(tmp_path / "trajectory.tum") == len(VIEWS)
 
 
-@pytest.mark.parametrize(("confidence", "warned"), [(1.2, True), (3.0, False)])
+@pytest.mark.parametrize(("confidence", "warned"), [(1.2, True), (3.0, False), (None, False)])
 def test_a_map_that_stays_empty_says_why(caplog, confidence, warned):
     mapper = Mapper(MapperOptions())
     for index in range(15):
-        given = np.full(SIZE, confidence, np.float32)
+        given = None if confidence is None else np.full(SIZE, confidence, np.float32)
         mapper.add(looking_at_wall(index, confidence=given))
     said = [r.message for r in caplog.records if "depth_confidence_min 1.5" in r.message]
     assert len(said) == warned
+
+
+def test_the_limit_that_is_advised_keeps_the_better_part_of_the_depth(caplog):
+    """As on photographs: the confidence stays near 1, and its order is all that it tells."""
+    confidence = (1 + 0.1 * np.random.default_rng(0).random((10, *SIZE)) ** 2).astype(np.float32)
+    frames = [looking_at_wall(i, confidence=given) for i, given in enumerate(confidence)]
+    mapper = Mapper(MapperOptions())
+    for frame in frames:
+        mapper.add(frame)
+    assert len(mapper.voxel_map) == 0
+    (message,) = [r.message for r in caplog.records]
+    advised = float(re.search(r"depth_confidence_min ([\d.]+) would keep", message)[1])
+    assert re.search(r"would keep 7[0-2]% of it", message)
+    assert advised == pytest.approx(np.quantile(confidence, 0.3), abs=1e-3)
+    kept = [len(confident_points(frame, 1, advised)[0]) for frame in frames]
+    assert 0.7 <= sum(kept) / confidence.size < 0.72

@@ -68,6 +68,28 @@ def test_the_path_holds_the_newest_keyframes_only():
     assert empty_poses.shape == (0, 4, 4)
 
 
+def test_the_newest_of_the_path():
+    trajectory = Trajectory(path_max_length=10)
+    for i in range(30):
+        trajectory.add(i, at(i), keyframe=i % 2 == 0)
+    assert trajectory.num_keyframes == 15
+    for newest, expected in ((0, []), (2, [26, 28]), (100, list(range(10, 30, 2)))):
+        stamps, poses = trajectory.path(newest=newest)
+        assert stamps.tolist() == poses[:, 0, 3].tolist() == expected
+
+
+def test_the_limit_of_the_path_may_change():
+    trajectory = Trajectory(path_max_length=10)
+    for i in range(20):
+        trajectory.add(i, at(i), keyframe=True)
+    trajectory.limit_path(4)
+    assert trajectory.path()[0].tolist() == [16, 17, 18, 19]
+    trajectory.limit_path(6)
+    for i in range(20, 25):
+        trajectory.add(i, at(i), keyframe=True)
+    assert trajectory.path()[0].tolist() == list(range(19, 25))
+
+
 def test_days_of_frames_cost_no_more_than_hours():
     trajectory = Trajectory(path_max_length=50, max_poses=200)
     for i in range(20_000):

@@ -14,10 +14,11 @@ from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.streaming.memory import (
     GIB,
+    MapMemory,
     MemorySettings,
     available_memory,
-    check_memory,
 )
+from lingbot_map_ros.streaming.memory_advice import check_memory
 from lingbot_map_ros.streaming.preprocessing import network_size
 
 VITL = MemorySettings(GCTConfig(), 480, 640, torch.bfloat16, flashinfer=True, gpu=True)
@@ -95,8 +96,33 @@ def test_a_model_whose_weights_do_not_fit_says_so():
 
 
 def test_what_fits_is_planned_with_the_map():
-    plan = check_memory(replace(VITL, map_bytes=10**8), 20 * 10**9)
-    assert plan.map == 10**8 and plan.total < 20e9
+    plan = check_memory(replace(VITL, map=MapMemory(5, lambda points: points * 10**8)), 20 * 10**9)
+    assert plan.map == 5 * 10**8 and plan.total < 20e9
+
+
+SMALL = MemorySettings(
+    GCTConfig.preset("small"), 480, 640, torch.bfloat16, map=MapMemory(5_000_000, lambda n: 40 * n)
+)
+
+
+def test_a_smaller_map_is_advised_before_anything_that_costs_accuracy():
+    fits = replace(SMALL, map=replace(SMALL.map, max_points=2_000_000)).plan().total
+    with pytest.raises(MemoryPlanError, match=r"would fit: map_max_points: 2000000 \("):
+        check_memory(SMALL, int(fits / 0.94))
+    without = replace(SMALL, map=None).plan().total
+    with pytest.raises(MemoryPlanError) as caught:
+        check_memory(replace(SMALL, map=None), int(without / 1.05))
+    assert "map_max_points" not in str(caught.value)
+
+
+def test_a_map_that_leaves_no_room_for_any_network_is_advised_against():
+    config = replace(SMALL.config, image_size=112, image_height=56, sliding_window=4)
+    little = replace(SMALL, config=config)
+    least = replace(little, map=replace(SMALL.map, max_points=200_000)).plan().total
+    with pytest.raises(MemoryPlanError) as caught:
+        check_memory(SMALL, int(least / 0.94))
+    advice = str(caught.value).split("would fit: ")[1].split("; ")
+    assert advice and all("with map_max_points: 200000" in item for item in advice)
 
 
 def test_the_memory_of_this_machine_and_a_limit_on_it():

@@ -4,6 +4,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -331,6 +332,8 @@ def test_buffers_are_allocated_once(model):
         (torch.rand(1, 4, 28, 42), "keyframe", InputError, r"\[frames, 3, H, W\]"),
         (torch.zeros(0, 3, 28, 42), "keyframe", InputError, r"\[frames, 3, H, W\]"),
         (torch.zeros(1, 3, 28, 42, dtype=torch.uint8), "keyframe", InputError, "floating-point"),
+        (torch.rand(1, 3, 28, 42).numpy(), "keyframe", InputError, "torch.Tensor, not ndarray"),
+        (None, "keyframe", InputError, "torch.Tensor, not NoneType"),
         (torch.rand(1, 3, 28, 42), "maybe", InputError, "none of keyframe, skip, pending"),
     ],
 )
@@ -358,6 +361,13 @@ def test_batches_are_refused(model):
         model.forward(torch.rand(2, 1, 3, HEIGHT, WIDTH))
     with pytest.raises(InputError, match="of one stream"):
         model.aggregator(torch.rand(2, 1, 3, HEIGHT, WIDTH))
+
+
+@pytest.mark.parametrize("call", ["forward", "inference_streaming", "aggregator"])
+@pytest.mark.parametrize("images", [np.zeros((1, 1, 3, 28, 42), np.float32), [], None])
+def test_every_call_says_that_it_takes_tensors(model, call, images):
+    with pytest.raises(InputError, match=r"torch\.Tensor.*from_numpy"):
+        getattr(model, call)(images)
 
 
 def test_another_image_size_after_a_reset(model):

@@ -109,11 +109,17 @@ def test_tf_is_rigid_and_joins_map_odom_base(client, camera, fresh):
     time.sleep(0.5)
     feed(camera, fresh, 5)
     wait_until(lambda: len(poses) >= 5, 10)
+
+    def sent(child):
+        return [t for m in list(transforms) for t in m.transforms if t.child_frame_id == child]
+
+    # poses go out before transforms
+    wait_until(lambda: {*map(stamp_of, poses)} <= {*map(stamp_of, sent("base_link"))}, 10)
     flat = [t for m in transforms for t in m.transforms]
     pairs = {(t.header.frame_id, t.child_frame_id) for t in flat}
     assert pairs == {("map", "odom"), ("odom", "base_link")}
     to_base = {stamp_of(t): as_matrix(t) for t in flat if t.child_frame_id == "base_link"}
-    to_odom = [t for t in flat if t.child_frame_id == "odom"]
+    to_odom = sent("odom")
     for pose in poses[-2:]:
         assert np.allclose(as_matrix(to_odom[-1]) @ to_base[stamp_of(pose)], matrix(pose.pose))
     stamps = [stamp_of(t) for t in to_odom]

@@ -12,8 +12,11 @@ import rclpy
 import yaml
 from rclpy.context import Context
 from rclpy.parameter import Parameter
+from streams import tiny_session
 
 from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.mapping.mapper import Mapper
+from lingbot_map_ros.ros.map_keeper import mapper_options
 from lingbot_map_ros.ros.parameter_checks import check
 from lingbot_map_ros.ros.parameter_docs import fields_of, to_markdown, to_yaml
 from lingbot_map_ros.ros.parameter_field import FIXED_GROUPS, GROUPS
@@ -196,6 +199,55 @@ def test_a_bad_change_is_refused_and_changes_nothing(make_server, name, value, r
     assert reason in result.reason
     assert server.read() == Parameters()
     assert not changes
+
+
+def test_an_output_directory_is_tried_before_it_is_taken(make_server, tmp_path):
+    _, node, changes = make_server(configured=True)
+
+    def answer(folder):
+        return node.set_parameters([Parameter("output_directory", value=str(folder))])[0]
+
+    (tmp_path / "file").write_text("no folder")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for folder, reason in (
+        (tmp_path / "file", "Not a directory"),
+        (tmp_path / "file" / "below", "Not a directory"),
+        (tmp_path / "link" / "maps", "No such file"),
+        (tmp_path / ("long" * 100), "too long"),
+        ("/proc/maps", "cannot be written to"),
+        ("~nobody_of_this_name/maps", "home"),
+        ("", "empty"),
+    ):
+        result = answer(folder)
+        assert not result.successful and reason in result.reason, folder
+    assert not changes
+    assert answer(tmp_path / "new" / "maps").successful
+    assert answer(tmp_path).successful
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["file", "link"]
+
+
+CHANGEABLE = [
+    field
+    for field in dataclasses.fields(Parameters)
+    if field.metadata["group"] not in FIXED_GROUPS and field.metadata["low"] is not None
+]
+
+
+@pytest.mark.parametrize("field", CHANGEABLE, ids=lambda field: field.name)
+@pytest.mark.parametrize("end", ["low", "high"])
+def test_what_is_taken_while_running_is_what_session_and_map_take(field, end):
+    value = type(field.default)(field.metadata[end])
+    parameters = dataclasses.replace(Parameters(keyframe_mode="motion"), **{field.name: value})
+    check(parameters)
+    session = tiny_session()
+    session.update_keyframes(
+        mode=parameters.keyframe_mode,
+        interval=parameters.keyframe_interval,
+        motion_px=parameters.keyframe_motion_px,
+        max_gap=parameters.keyframe_max_gap,
+    )
+    session.update_lost_after(parameters.lost_after)
+    Mapper(mapper_options(parameters))
 
 
 def test_values_that_do_not_go_together_are_refused_as_one(make_server):

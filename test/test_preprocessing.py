@@ -167,15 +167,22 @@ def test_the_result_does_not_share_memory_with_the_image():
 @pytest.mark.parametrize(
     "image",
     [
-        np.zeros((480, 641, 3), np.uint8),
         np.zeros((480, 640), np.uint8),
         np.zeros((480, 640, 4), np.uint8),
         np.zeros((480, 640, 3), np.float32),
+        [[[0, 0, 0]]],
+        None,
     ],
 )
-def test_another_shape_or_type_is_refused(image):
-    with pytest.raises(InputError):
-        Preprocessor(480, 640, config())(image)
+def test_what_is_no_image_is_refused(image):
+    for prepare in (Preprocessor(480, 640, config()), resize_image):
+        with pytest.raises(InputError, match="an image must be"):
+            prepare(image)
+
+
+def test_an_image_of_another_size_is_refused():
+    with pytest.raises(InputError, match="480, 640, 3"):
+        Preprocessor(480, 640, config())(np.zeros((480, 641, 3), np.uint8))
 
 
 def test_unreadable_files(tmp_path):

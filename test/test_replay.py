@@ -266,7 +266,22 @@ def test_images_of_another_size_are_left_out_and_named(tmp_path):
     assert run("--bag", path, "--output", tmp_path / "out") == 3
     report = report_of(tmp_path / "out")
     assert report["frames"]["processed"] == 7 and report["frames"]["left_out"] == 1
-    assert "size changed" in report["damage"][0]
+    assert "size changed from 64x48 to 64x96" in report["damage"][0]
+    assert "session" not in report["damage"][0]
+
+
+def test_odd_images_of_a_folder_are_left_out_and_named(tmp_path, capsys):
+    images = tmp_path / "images"
+    images.mkdir()
+    for index in range(8):
+        size = {0: (64, 48), 5: (96, 128)}.get(index, (48, 64))
+        Image.fromarray(picture(index, *size)).save(images / f"{index}.png")
+    assert run("--images", images, "--output", tmp_path / "out") == 3
+    report = report_of(tmp_path / "out")
+    assert report["frames"]["processed"] == 7 and report["frames"]["left_out"] == 1
+    (sentence,) = report["damage"]
+    assert "1 of 8 images is of another shape" in sentence and "0.png (48x64)" in sentence
+    assert sentence in capsys.readouterr().err
 
 
 def test_too_short_a_recording_says_how_many_frames_a_stream_needs(tmp_path, capsys):

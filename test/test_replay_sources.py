@@ -28,6 +28,7 @@ from lingbot_map_ros.replay.bag_poses import read_poses, static_transform
 from lingbot_map_ros.replay.bag_source import BagSource
 from lingbot_map_ros.replay.image_source import FolderSource, VideoSource
 from lingbot_map_ros.replay.source import Span
+from lingbot_map_ros.streaming.image_files import image_size, load_image
 
 TOPIC = "/camera/image_raw"
 EVERYTHING = Span()
@@ -165,6 +166,49 @@ def test_a_folder_is_read_in_natural_order_with_exif_orientation(tmp_path):
         np.testing.assert_array_equal(frame.image, picture(index))
     assert source.losses.frames == 1 and "frame_12.png" in source.losses.sentences[0]
     assert source.size == (48, 64)
+
+
+def test_a_folder_has_the_size_of_most_of_its_images(tmp_path):
+    sizes = {0: (64, 48), 3: (64, 48), 5: (96, 128), 7: (49, 64), **dict.fromkeys((8, 9), (30, 30))}
+    for index in range(12):
+        Image.fromarray(picture(index, *sizes.get(index, (48, 64)))).save(tmp_path / f"{index}.png")
+    turned = Image.fromarray(np.rot90(picture(12)))
+    turned.getexif()[0x0112] = 6
+    turned.save(tmp_path / "12.jpg", exif=turned.getexif())
+    source = FolderSource(tmp_path, EVERYTHING)
+    assert source.size == (48, 64) and source.expected == 8
+    frames = list(source.frames())
+    assert [frame.image.shape for frame in frames] == [(48, 64, 3)] * 8
+    kept = [1, 2, 4, 5, 6, 10, 11, 12]
+    assert [frame.stamp_ns for frame in frames] == [i * PERIOD_NS for i in kept]
+    np.testing.assert_array_equal(frames[0].image, picture(1))
+    assert source.losses.frames == 5
+    assert source.losses.sentences == [
+        "5 of 13 images are of another shape than the 7 of 64x48 pixels and are left out: "
+        "0.png (48x64), 3.png (48x64), 7.png (64x49), 8.png (30x30), 9.png (30x30)"
+    ]
+
+
+def test_many_odd_images_are_counted_and_the_first_named(tmp_path):
+    for index in range(20):
+        Image.fromarray(picture(index, *((48, 64), (64, 48))[index % 3 == 0])).save(
+            tmp_path / f"{index}.png"
+        )
+    (sentence,) = FolderSource(tmp_path, EVERYTHING).losses.sentences
+    assert sentence.startswith("7 of 20 images") and sentence.endswith("12.png (48x64) and 2 more")
+
+
+def test_the_size_of_a_file_is_that_of_the_loaded_image(tmp_path):
+    for orientation in range(1, 9):
+        for suffix in ("jpg", "png", "tif"):
+            path = tmp_path / f"{orientation}.{suffix}"
+            exif = Image.Exif()
+            exif[0x0112] = orientation
+            Image.fromarray(picture(0)).save(path, exif=exif)
+            assert image_size(path) == load_image(path).shape[:2]
+    path.write_bytes(b"no image")
+    with pytest.raises(SourceError, match="cannot be read"):
+        image_size(path)
 
 
 def test_names_that_are_times_are_the_stamps(tmp_path):

@@ -4,6 +4,7 @@
 
 import numpy as np
 import pytest
+import torch
 from streams import PERIOD, feed, fingerprints, image, tiny_model, tiny_session
 
 from lingbot_map_ros.errors import ConfigurationError, InputError, RollbackError
@@ -35,15 +36,25 @@ def test_bad_images_are_refused_and_change_nothing():
     feed(session, range(4))
     feed(twin, range(4))
     before = str(session.status())
-    for bad in (
-        np.zeros((70, 112, 4), np.uint8),
-        np.zeros((70, 112), np.uint8),
-        np.zeros((70, 112, 3), np.float32),
-        np.zeros((71, 112, 3), np.uint8),
-        np.zeros((0, 0, 3), np.uint8),
+    good = np.zeros((70, 112, 3), np.uint8)
+    for bad, what in (
+        (np.zeros((70, 112, 4), np.uint8), "alpha"),
+        (np.zeros((70, 112), np.uint8), "grey"),
+        (np.zeros((70, 112, 3), np.float32), "scale floats"),
+        (np.zeros((3, 70, 112), np.uint8), r"\[H, W, 3\]"),
+        (good[None], r"\[H, W, 3\]"),
+        (np.zeros((0, 0, 3), np.uint8), "uint8 RGB"),
+        (np.zeros((71, 112, 3), np.uint8), "reset the session"),
+        (good.tolist(), "numpy array.*not list"),
+        (torch.from_numpy(good), "numpy array.*not Tensor"),
+        (good.tobytes(), "numpy array.*not bytes"),
+        (None, "numpy array.*not NoneType"),
     ):
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match=what):
             session.step(bad, 0)
+    for stamp in (None, 0.5, "0"):
+        with pytest.raises(InputError, match="stamp_ns must be an integer"):
+            session.step(image(4), stamp)
     assert str(session.status()) == before
     assert fingerprints(feed(session, [4, 5])) == fingerprints(feed(twin, [4, 5]))
 
@@ -69,6 +80,20 @@ def test_reset_is_a_fresh_session_of_the_next_epoch_and_may_change_the_size():
     session.reset()
     wide = np.random.default_rng(0).integers(0, 255, (60, 120, 3), np.uint8)
     assert [len(session.step(wide, i)) for i in range(4)] == [0, 0, 3, 1]
+
+
+@pytest.mark.parametrize("configured", ["interval", "manual"])
+def test_a_reset_may_keep_what_was_deferred(configured):
+    session = tiny_session(keyframe_mode=configured)
+    session.set_deferred(configured == "interval")
+    feed(session, range(5))
+    session.reset(keep_mode=True)
+    assert session.deferred == (configured == "interval") and session.pending == 0
+    kept = fingerprints(feed(session, range(5)))
+    fresh = tiny_session(keyframe_mode="manual" if session.deferred else "interval")
+    assert kept == fingerprints(feed(fresh, range(5)))
+    session.reset()
+    assert session.deferred == (configured == "manual")
 
 
 def test_two_resets_and_an_unused_session_are_alike():

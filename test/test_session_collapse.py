@@ -8,6 +8,7 @@ import torch
 from oracle import HEIGHT, WIDTH, Oracle, loop, numbered, turn
 from streams import PERIOD, feed, fingerprints, tiny_session
 
+from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.geometry.poses import make_pose
 from lingbot_map_ros.streaming.results import Decision, SessionState
 from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
@@ -146,6 +147,17 @@ def test_a_collapsed_window_is_left_and_the_map_goes_on():
     unit = np.linalg.norm(results[-1].pose_map[:3, 3]) / np.linalg.norm(expected[-1][:3, 3])
     expected[:, :3, 3] *= unit
     np.testing.assert_allclose([r.pose_map for r in results], expected, atol=1e-3)
+
+
+def test_lost_after_may_change_while_streaming():
+    session = session_of(Erring(shifted(metres=500.0), set(range(20, 300))), lost_after=100)
+    run(session, range(25))
+    assert session.status().lost_frames == 5 and session.status().segment == 0
+    with pytest.raises(ConfigurationError):
+        session.update_lost_after(0)
+    session.update_lost_after(5)
+    run(session, range(25, 30))
+    assert session.status().segment == 1
 
 
 def test_without_shared_views_a_new_segment_begins_where_the_odometry_stood(caplog):

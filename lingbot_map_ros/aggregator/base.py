@@ -44,6 +44,15 @@ def last_of_each_quarter(depth: int) -> tuple[int, ...]:
     return tuple(depth * quarter // 4 - 1 for quarter in (1, 2, 3, 4))
 
 
+def require_tensor(images: object) -> None:
+    """Raise ``InputError`` for anything but a tensor."""
+    if not isinstance(images, Tensor):
+        raise InputError(
+            f"images must be a torch.Tensor, not {type(images).__name__}; torch.from_numpy makes "
+            "one of an array, and StreamingSession.step takes a camera's images as arrays"
+        )
+
+
 class AggregatorBase(nn.Module):
     """Patch embedding, special tokens and ``depth`` pairs of frame and global blocks.
 
@@ -133,6 +142,7 @@ class AggregatorBase(nn.Module):
     @staticmethod
     def check_images(images: Tensor) -> None:
         """Raise ``InputError`` for anything but floating-point ``[N, 3, H, W]``."""
+        require_tensor(images)
         if images.ndim != 4 or images.shape[1] != 3 or not images.is_floating_point():
             raise InputError(
                 "images must be a floating-point tensor [frames, 3, H, W] with values in [0, 1], "

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from lingbot_map_ros.aggregator.base import require_tensor
 from lingbot_map_ros.aggregator.paged import FrameMode, PagedAggregator
 from lingbot_map_ros.errors import InputError
 from lingbot_map_ros.layers.attention import Attend, full_attention
@@ -56,6 +57,7 @@ class AggregatorStream(PagedAggregator):
         InputError, CacheFullError
             And whatever a block raises; the stream is then as it was before the call.
         """
+        require_tensor(x)
         if x.ndim == 5 and x.shape[0] == 1 and self.num_frames:
             with self.next_frame(x[0], mode, num_scale_frames):
                 return self.run_frame()

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,8 @@ _MAX_CAMERAS = 20_000
 _JUDGED_AFTER = 10
 """Keyframes with depth after which the share of confident depth is judged."""
 _SPARSE = 0.05
+_WORTH_KEEPING = 0.7
+"""Share of the depth that the advised limit keeps: the confidence ranks errors, it has no unit."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,11 @@ class Mapper:
         self._epoch = 0
         self.clear()
 
+    def set_options(self, options: MapperOptions) -> None:
+        """Go on with other options; voxel size and limit of the map are those it began with."""
+        self.options = options
+        self.trajectory.limit_path(options.path_max_length)
+
     def clear(self) -> None:
         """Forget map, trajectory and pending frames."""
         self.voxel_map.clear()
@@ -88,7 +96,8 @@ class Mapper:
         self._cameras = ThinningLog(12 + 4 + 2, _MAX_CAMERAS)
         self._pending: dict[int, FrameResult] = {}
         self._segment: int | None = None
-        self._shares: list[float] = []
+        self._seen: list[NDArray[np.float32]] | None = []
+        """Confidences of the first keyframes; None once they are judged."""
         self.segments = 0
         """Number of map segments that have a kept frame."""
 
@@ -153,20 +162,25 @@ class Mapper:
         points, colors, confidence = confident_points(
             result, self.options.stride, self.options.confidence_min
         )
-        self._watch_confidence(result, len(points))
+        self._watch_confidence(result)
         self.voxel_map.integrate(transform_points(result.pose_map, points), colors, confidence)
 
-    def _watch_confidence(self, result: FrameResult, points: int) -> None:
+    def _watch_confidence(self, result: FrameResult) -> None:
         """Say once, after the first keyframes with depth, why a map stays nearly empty."""
-        if result.depth is None or len(self._shares) == _JUDGED_AFTER:
+        if result.depth is None or result.confidence is None or self._seen is None:
             return
-        sampled = result.depth[:: self.options.stride, :: self.options.stride].size
-        self._shares.append(points / sampled)
-        share = float(np.mean(self._shares))
-        if len(self._shares) == _JUDGED_AFTER and share < _SPARSE:
+        # 0 lets everything through that has a place
+        self._seen.append(confident_points(result, self.options.stride, 0.0)[2])
+        if len(self._seen) < _JUDGED_AFTER:
+            return
+        confidence, limit = np.concatenate(self._seen), self.options.confidence_min
+        self._seen = None
+        share = float(np.mean(confidence >= limit)) if len(confidence) else 1.0
+        if share < _SPARSE:
+            # rounded down, so that what has exactly this confidence stays
+            better = math.floor(1000 * np.quantile(confidence, 1 - _WORTH_KEEPING)) / 1000
             logger.warning(
                 "only %.1f%% of the depth reaches depth_confidence_min %g, so the map stays nearly "
-                "empty: lower depth_confidence_min (1 takes all)",
-                100 * share,
-                self.options.confidence_min,
+                "empty: depth_confidence_min %.3f would keep %.0f%% of it, 1.0 all",
+                *(100 * share, limit, better, 100 * np.mean(confidence >= better)),
             )

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,8 @@ class ThinningLog:
         self._stamps: NDArray[np.int64] = np.empty(min(1024, self._capacity), np.int64)
         self._rows: NDArray[np.float64] = np.empty((len(self._stamps), width))
         self._stored = 0
-        self._offered = 0
+        self.offered = 0
+        """Rows that came."""
         self.stride = 1
         """One in this many offered rows is kept."""
 
@@ -35,13 +37,13 @@ class ThinningLog:
 
     def add(self, stamp_ns: int, row: NDArray[np.float64]) -> None:
         """Offer a row [width]."""
-        if self._offered % self.stride == 0:
+        if self.offered % self.stride == 0:
             if self._stored == self._capacity:
                 self._thin()
             # Thinning changes the stride, and with it whether this row is one to keep.
-            if self._offered % self.stride == 0:
+            if self.offered % self.stride == 0:
                 self._append(stamp_ns, row)
-        self._offered += 1
+        self.offered += 1
 
     def rows(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Stamps [N] and rows [N, width], as copies."""
@@ -94,10 +96,25 @@ class Trajectory:
         if keyframe:
             self._path.append((stamp_ns, np.array(T, np.float64)))
 
-    def path(self, world: Sim3 = IDENTITY) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Stamps [N] and poses [N, 4, 4] of the newest keyframes, moved by `world`."""
-        stamps = np.array([stamp for stamp, _ in self._path], np.int64)
-        poses = np.array([T for _, T in self._path]).reshape(-1, 4, 4)
+    def limit_path(self, path_max_length: int) -> None:
+        """Keep at most so many of the newest keyframes for display from now on."""
+        self._path = deque(self._path, maxlen=path_max_length)
+
+    @property
+    def num_keyframes(self) -> int:
+        """Keyframes that came, whether they are still here or not."""
+        return self._keyframes.offered
+
+    def path(
+        self, world: Sim3 = IDENTITY, newest: int | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Stamps [N] and poses [N, 4, 4] of the newest keyframes, moved by `world`.
+
+        At most `newest` of them; None: all that are kept for display.
+        """
+        entries = list(islice(reversed(self._path), newest))[::-1]
+        stamps = np.array([stamp for stamp, _ in entries], np.int64)
+        poses = np.array([T for _, T in entries]).reshape(-1, 4, 4)
         return stamps, world.apply_pose(poses)
 
     def poses(

@@ -16,6 +16,17 @@ from lingbot_map_ros.layers.block import Block
 from lingbot_map_ros.models.frame_graph import FrameGraphs
 
 
+def compile_obstacle(device: torch.device) -> str:
+    """Why nothing is compiled for ``device``; empty if it can be."""
+    if device.type != "cuda":
+        return f"the device is '{device}', no GPU"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if not hasattr(torch.compiler, "set_stance"):
+        return f"PyTorch {torch.__version__} cannot leave single calls uncompiled"
+    return ""
+
+
 class FrameRunner:
     """Runs the network for a call that the caches have begun.
 
@@ -35,12 +46,7 @@ class FrameRunner:
         self._device = aggregator.device
         self._graphs = FrameGraphs()
         self._cache: object = None
-        self._compiled = (
-            compile
-            and self._device.type == "cuda"
-            and importlib.util.find_spec("triton") is not None
-            and hasattr(torch.compiler, "set_stance")
-        )
+        self._compiled = compile and not compile_obstacle(self._device)
         if self._compiled:
             for part in (aggregator, camera_head):
                 for module in part.modules():

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lingbot_map_ros.aggregator.base import require_tensor
 from lingbot_map_ros.aggregator.stream import FrameMode
 from lingbot_map_ros.errors import InputError
 from lingbot_map_ros.models.prediction import Prediction
@@ -50,6 +51,7 @@ class GCTStream(StreamCore):
         InputError
             For a batch of several streams or frames that do not fit the stream; see ``step``.
         """
+        require_tensor(images)
         if images.ndim != 5 or images.shape[0] != 1:
             raise InputError(
                 f"images must be [1, frames, 3, H, W], got {list(images.shape)}; run one model for "
@@ -75,6 +77,7 @@ class GCTStream(StreamCore):
         results move there frame by frame and the caches are emptied at the end. Returns the tensors
         of ``forward`` for all frames; raises what ``step`` raises.
         """
+        require_tensor(images)
         frames = images[0] if images.ndim == 5 and images.shape[0] == 1 else images
         if frames.ndim != 4 or not len(frames):
             raise InputError(f"a clip must be [frames, 3, H, W], got {list(images.shape)}")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from lingbot_map_ros.aggregator.base import require_tensor
 from lingbot_map_ros.aggregator.stream import AggregatorStream, FrameMode
 from lingbot_map_ros.errors import (
     CacheError,
@@ -20,6 +21,7 @@ from lingbot_map_ros.errors import (
 from lingbot_map_ros.heads.camera_cache import CameraCache
 from lingbot_map_ros.heads.camera_head import CameraHead
 from lingbot_map_ros.heads.dpt_head import DPTHead
+from lingbot_map_ros.layers.attention import attention_dtype
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.frame_runner import FrameRunner
 from lingbot_map_ros.models.prediction import Prediction
@@ -140,6 +142,17 @@ class StreamCore(nn.Module):
     def dtype(self) -> torch.dtype:
         """Dtype of the trunk's matrix products."""
         return self.aggregator.dtype
+
+    @property
+    def precision(self) -> str:
+        """In what matrix products and attention are computed, and keys and values are cached."""
+        attention = attention_dtype(self.device, self.dtype)
+        parts = {
+            "products": self.dtype,
+            "attention": attention,
+            "cache": self.aggregator.cache_dtype or attention,
+        }
+        return ", ".join(f"{k} {str(v).removeprefix('torch.')}" for k, v in parts.items())
 
     @property
     def num_frames(self) -> int:
@@ -298,6 +311,7 @@ class StreamCore(nn.Module):
     def _check_step(self, images: Tensor, mode: FrameMode) -> None:
         if mode not in ("keyframe", "skip", "pending"):
             raise InputError(f"mode '{mode}' is none of keyframe, skip, pending")
+        require_tensor(images)
         if images.ndim != 4 or not images.shape[0]:
             raise InputError(f"images must be [frames, 3, H, W], got {list(images.shape)}")
         if not self.num_frames and mode != "keyframe":

@@ -9,6 +9,7 @@ from pathlib import Path
 import cv2
 
 from lingbot_map_ros.errors import SourceError
+from lingbot_map_ros.replay.image_sizes import fitted, sort_out
 from lingbot_map_ros.replay.natural import natural_key
 from lingbot_map_ros.replay.source import Frame, Losses, Span, Thinning
 from lingbot_map_ros.streaming.camera_model import CameraModel
@@ -22,6 +23,9 @@ _SECONDS_FROM, _NANOSECONDS_FROM = 10**8, 10**17
 
 class FolderSource:
     """The images of a folder in the natural order of their names.
+
+    All have one size, that of most of them: others of the same aspect are resized to it, the rest
+    is left out and named.
 
     Names that are times (``1305031102.175304.png`` in seconds, ``1403636579763555584.png`` in
     nanoseconds) give the stamps; other images follow each other at ``span.rate``, 10 a second if
@@ -58,16 +62,21 @@ class FolderSource:
             and thinning.is_due(stamp)
         ]
         self.name = f"images of {folder}"
-        self.expected: int | None = len(self._files)
-        self.size = _size_of(self._files[0][1]) if self._files else None
         self.camera: CameraModel | None = None
         self.losses = Losses()
+        sorted_out = sort_out([file for _, file in self._files])
+        self.size = sorted_out.size
+        odd = set(sorted_out.odd)
+        self._files = [(stamp, file) for stamp, file in self._files if file not in odd]
+        self.expected: int | None = len(self._files)
+        if odd:
+            self.losses.skip_frames(len(odd), sorted_out.complaint)
 
     def frames(self) -> Iterator[Frame]:
         """Read the images; one that is damaged is left out and named."""
         for stamp, file in self._files:
             try:
-                yield Frame(stamp, load_image(file))
+                yield Frame(stamp, fitted(load_image(file), self.size))
             except SourceError as error:
                 self.losses.skip_frame(str(error))
 
@@ -144,15 +153,6 @@ class VideoSource:
         while self._capture.grab():
             yield index
             index += 1
-
-
-def _size_of(file: Path) -> tuple[int, int] | None:
-    """Height and width of an image; None for one that is damaged."""
-    try:
-        height, width = load_image(file).shape[:2]
-    except SourceError:
-        return None
-    return height, width
 
 
 def _stamp_of_name(stem: str) -> int | None:

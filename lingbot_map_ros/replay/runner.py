@@ -71,6 +71,7 @@ class Runner:
         self._base_from_camera = inputs.base_from_camera
         self._first_pose: NDArray[np.float64] | None = None
         self._strip_step, self._strip_seen = 1, 0
+        self._first: tuple[tuple[int, ...], tuple[int, ...]] | None = None
         stream.session.camera = self.source.camera
         exact = self.source.camera is None and not stream.config.image_height
         self._exact_size = stream.config.image_size if exact else 0
@@ -107,19 +108,31 @@ class Runner:
         for frame in self.source.frames():
             read = time.perf_counter()
             try:
-                image = frame.image
-                if self._exact_size:
-                    image = np.ascontiguousarray(resize_image(image, self._exact_size))
+                image = self._prepared(frame.image)
                 results = self.stream.session.step(image, frame.stamp_ns)
             except InputError as error:
                 self.source.losses.skip_frame(str(error))
                 began = time.perf_counter()
                 continue
             stepped = time.perf_counter()
+            self._first = self._first or (frame.image.shape, image.shape)
             self._take(results)
             self._note(frame, results, [began, read, stepped, time.perf_counter()])
             yield frame
             began = time.perf_counter()
+
+    def _prepared(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Bring an image to what the session takes; InputError where it is not like the first."""
+        given = image.shape
+        if self._exact_size:
+            image = np.ascontiguousarray(resize_image(image, self._exact_size))
+        if self._first and image.shape != self._first[1]:
+            first = self._first[0]
+            raise InputError(
+                f"the image size changed from {first[1]}x{first[0]} to {given[1]}x{given[0]}; a "
+                "recording of several cameras or sizes is replayed part by part (--start-offset)"
+            )
+        return image
 
     def finish(self) -> None:
         """Take over the last decisions, and note which images have no pose."""

@@ -66,6 +66,11 @@ class Losses:
         if self.frames <= _NAMED_PROBLEMS:
             self.sentences.append(f"frame left out: {reason}")
 
+    def skip_frames(self, count: int, sentence: str) -> None:
+        """Count frames that are left out for one reason."""
+        self.frames += count
+        self.sentences.append(sentence)
+
 
 class Source(Protocol):
     """A recording that gives frames in the order of their stamps.

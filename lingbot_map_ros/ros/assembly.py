@@ -15,7 +15,7 @@ from lingbot_map_ros.errors import LingbotMapError
 from lingbot_map_ros.ros.camera_mount import CameraMount
 from lingbot_map_ros.ros.frames import Matrix
 from lingbot_map_ros.ros.input import QUEUE_CAPACITY, ImageFrame, Input
-from lingbot_map_ros.ros.mailbox import Mailbox
+from lingbot_map_ros.ros.mailbox import Call, Mailbox
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.publishers import Publishers
 from lingbot_map_ros.ros.report import InputSnapshot, NodeSnapshot, StreamSnapshot
@@ -56,19 +56,24 @@ class Assembly:
         self._watchdog = Watchdog(node, self.source, self.worker)
         self._services = Services(
             node,
-            self.worker.submit,
+            self._submit,
             triggers={
-                "execute_deferred_eviction": lambda: self._loaded.commit(),
-                "rollback_last_frame": lambda: self._loaded.rollback(),
+                "execute_deferred_eviction": lambda: self._loaded.decisions.commit(),
+                "rollback_last_frame": lambda: self._loaded.decisions.rollback(),
                 "reset": self._reset,
                 "save_map": lambda: self._loaded.keeper.save_map(),
                 "save_trajectory": lambda: self._loaded.keeper.save_trajectory(),
             },
             switches={
-                "defer_eviction": lambda deferred: self._loaded.set_deferred(deferred),
+                "defer_eviction": lambda deferred: self._loaded.decisions.set_deferred(deferred),
                 "pause": self._pause,
             },
         )
+
+    def take(self, parameters: Parameters) -> None:
+        """Take changed parameters over; whatever is asked for later finds them in force."""
+        self.parameters = parameters
+        self._hand_over()
 
     def tick(self) -> None:
         """Do what is due while the node is active; call it a few times a second."""
@@ -76,9 +81,7 @@ class Assembly:
             return
         self.source.start()
         self._watchdog.check(self.parameters, self._stream.frame_age_s if self._stream else None)
-        if self.parameters is not self._handed_over:
-            wanted = self._handed_over = self.parameters
-            self.worker.submit(lambda: self._loaded.set_parameters(wanted))
+        self._hand_over()
         topics = self.publishers
         busy = self._publishing is not None and not self._publishing.done()
         # each is asked, because each notices who joined
@@ -102,7 +105,7 @@ class Assembly:
             self._node.get_logger().warning(f"{text}: the session goes on")
             return
         self._node.get_logger().warning(f"{text}: a new session begins")
-        self.worker.submit(lambda: self._loaded.reset())
+        self.worker.submit(lambda: self._loaded.restart())
 
     def stop_input(self) -> None:
         """Unsubscribe, and let the worker finish what is already there (at most `FLUSH_S`)."""
@@ -157,6 +160,19 @@ class Assembly:
         if self._pipeline is None:
             raise LingbotMapError("the model is not loaded")
         return self._pipeline
+
+    def _hand_over(self) -> None:
+        """Give the worker the parameters that it does not have yet, as soon as it can take them."""
+        wanted = self.parameters
+        if wanted is self._handed_over or self.worker.state is not WorkerState.READY:
+            return
+        self._handed_over = wanted
+        with contextlib.suppress(LingbotMapError):  # it has just ended
+            self.worker.submit(lambda: self._loaded.set_parameters(wanted))
+
+    def _submit(self, call: Call) -> Future[str]:
+        self._hand_over()  # what was set while the model loaded
+        return self.worker.submit(call)
 
     def _load(self) -> Pipeline:
         from lingbot_map_ros.ros.loading import load_session

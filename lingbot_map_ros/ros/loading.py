@@ -69,7 +69,7 @@ def load_session(
         "%s is ready on %s (%s): loaded in %.1f s, warmed up in %.1f s",
         parameters.checkpoint,
         model.device,
-        str(model.dtype).removeprefix("torch."),
+        model.precision,
         loaded - began,
         time.monotonic() - loaded,
     )
@@ -103,7 +103,9 @@ def load_network(parameters: Parameters, image_size: tuple[int, int] = ASSUMED_I
         **model_overrides(parameters),
     )
     plan_memory(model, parameters, device, dtype, image_size)
-    return model.place(device, dtype)
+    model.place(device, dtype)
+    _say_what_has_no_effect(parameters, model)
+    return model
 
 
 def plan_memory(
@@ -122,10 +124,17 @@ def plan_memory(
     """
     from lingbot_map_ros.layers.attention_backends import flashinfer_obstacles
     from lingbot_map_ros.mapping.voxel_map import VoxelMap
-    from lingbot_map_ros.streaming.memory import GIB, MemorySettings, available_memory, check_memory
+    from lingbot_map_ros.streaming.memory import (
+        GIB,
+        MapMemory,
+        MemorySettings,
+        available_memory,
+    )
+    from lingbot_map_ros.streaming.memory_advice import check_memory
 
     cache_dtype = _cache_dtype(parameters)
     obstacles = flashinfer_obstacles(device, dtype, model.config.head_dim)
+    shared = device.type == "cpu"
     settings = MemorySettings(
         model.config,
         *image_size,
@@ -134,7 +143,7 @@ def plan_memory(
         pending_limit=model.pending_limit,
         flashinfer=not obstacles and parameters.attention_backend != "sdpa",
         gpu=device.type == "cuda",
-        map_bytes=VoxelMap.planned_bytes(parameters.map_max_points) if device.type == "cpu" else 0,
+        map=MapMemory(parameters.map_max_points, VoxelMap.planned_bytes) if shared else None,
     )
     # what the network holds already counts as free: it is part of the plan
     available = available_memory(device) + _held(model)
@@ -170,6 +179,21 @@ def session_settings(parameters: Parameters, scale_frames: int) -> dict[str, Any
         "depth_every": parameters.depth_every,
         "lost_after": parameters.lost_after,
     }
+
+
+def _say_what_has_no_effect(parameters: Parameters, model: GCTStream) -> None:
+    from lingbot_map_ros.layers.attention_backends import flashinfer_obstacles
+    from lingbot_map_ros.models.frame_runner import compile_obstacle
+
+    device = model.device
+    if parameters.attention_kernel != "auto" and (
+        obstacles := flashinfer_obstacles(device, model.dtype, model.config.head_dim)
+    ):
+        logger.warning(
+            "attention_kernel: %s has no effect: %s", parameters.attention_kernel, obstacles[0]
+        )
+    if parameters.compile and (obstacle := compile_obstacle(device)):
+        logger.info("compile: true has no effect: %s", obstacle)
 
 
 def _cache_dtype(parameters: Parameters) -> torch.dtype | None:

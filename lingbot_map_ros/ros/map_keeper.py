@@ -8,10 +8,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
-from geometry_msgs.msg import PoseStamped
 from numpy.typing import NDArray
 from sensor_msgs.msg import PointCloud2
 
@@ -21,6 +19,7 @@ from lingbot_map_ros.mapping.export import write_tum
 from lingbot_map_ros.mapping.mapper import Mapper, MapperOptions
 from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL, Axes, Matrix, base_pose
 from lingbot_map_ros.ros.ordered_thread import OrderedThread
+from lingbot_map_ros.ros.output_folder import unused_path
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.placement import Placement
 from lingbot_map_ros.ros.publishers import Publishers
@@ -89,10 +88,11 @@ class MapKeeper:
         self._placement = placement
         self._now_ns = now_ns
         self._mount: Matrix = BODY_FROM_OPTICAL
-        self._mapper = Mapper(_options(parameters))
+        self._mapper = Mapper(mapper_options(parameters))
         self._map: PointCloud2 | None = None
-        self._path_poses: dict[int, PoseStamped] = {}
         self._path_axes: Axes | None = None
+        self._path_keyframes = 0
+        """Keyframes that the published path has."""
         self._milliseconds = 0.0
         self._thread = OrderedThread("the map", QUEUE_CAPACITY)
 
@@ -107,7 +107,7 @@ class MapKeeper:
     def close(self) -> bool:
         """Drop map and calls that wait; False when the thread is still busy after `END_S`."""
         ended = self._thread.close(END_S)
-        self._mapper, self._map = Mapper(_options(self._parameters)), None
+        self._mapper, self._map = Mapper(mapper_options(self._parameters)), None
         return ended
 
     def set_parameters(self, parameters: Parameters) -> None:
@@ -150,14 +150,18 @@ class MapKeeper:
 
     def _set_parameters(self, parameters: Parameters) -> None:
         self._parameters = parameters
-        wanted = _options(parameters)
-        self._mapper.options = replace(
-            self._mapper.options, confidence_min=wanted.confidence_min, stride=wanted.stride
+        wanted, options = mapper_options(parameters), self._mapper.options
+        self._mapper.set_options(
+            replace(wanted, voxel_size=options.voxel_size, max_points=options.max_points)
         )
+        if wanted.path_max_length != options.path_max_length:
+            self._clear_path(self._path_axes)
+            self._changed()
 
     def _reset(self, view: _View) -> None:
-        self._mapper = Mapper(_options(self._parameters))
-        self._map, self._path_poses = None, {}
+        self._mapper = Mapper(mapper_options(self._parameters))
+        self._map = None
+        self._clear_path(view.axes)
         topics = self._publishers
         if topics.map.latched:
             self._publish_map(view)
@@ -198,19 +202,22 @@ class MapKeeper:
     def _publish_path(self, view: _View) -> None:
         """Publish path and keyframes as they are; poses that went out before are not made again."""
         if view.axes is not self._path_axes:
-            self._path_axes, self._path_poses = view.axes, {}
-        stamps, poses = self._mapper.trajectory.path()
-        topics, known = self._publishers, self._path_poses
-        self._path_poses = {
-            stamp: known.get(stamp) or topics.path_pose(stamp, view.base_poses(T[None])[0])
-            for stamp, T in zip(stamps.tolist(), poses, strict=True)
-        }
-        topics.publish_path(list(self._path_poses.values()), self._now_ns())
+            self._clear_path(view.axes)
+        trajectory, topics = self._mapper.trajectory, self._publishers
+        stamps, poses = trajectory.path(newest=trajectory.num_keyframes - self._path_keyframes)
+        if view.axes is not None:
+            topics.extend_path(stamps.tolist(), view.base_poses(poses))
+            self._path_keyframes = trajectory.num_keyframes
+        topics.publish_path(self._now_ns())
+
+    def _clear_path(self, axes: Axes | None) -> None:
+        self._path_axes, self._path_keyframes = axes, 0
+        self._publishers.clear_path()
 
     def _save_map(self, view: _View) -> str:
         if not len(self._mapper.voxel_map):
             raise ExportError("the map is empty: no keyframe with confident depth came yet")
-        path = self._file("map", "ply")
+        path = unused_path(self._parameters.output_directory, "map", "ply")
         count = self._mapper.write_map(path, view.world)
         return f"{path}: {count} points in {self._parameters.map_frame}, {view.units}"
 
@@ -218,23 +225,14 @@ class MapKeeper:
         stamps, poses = self._mapper.trajectory.poses()
         if not len(stamps):
             raise ExportError("the trajectory is empty: no pose came yet")
-        path = self._file("trajectory", "tum")
+        path = unused_path(self._parameters.output_directory, "trajectory", "tum")
         count = write_tum(path, stamps, np.array(view.base_poses(poses)))
         names = f"{self._parameters.base_frame} in {self._parameters.map_frame}"
         return f"{path}: {count} poses of {names}, {view.units}"
 
-    def _file(self, name: str, suffix: str) -> Path:
-        """Path that no save before has taken."""
-        directory = Path(self._parameters.output_directory).expanduser()
-        stem = f"{name}_{time.strftime('%Y%m%d_%H%M%S')}"
-        path, number = directory / f"{stem}.{suffix}", 1
-        while path.exists():
-            number += 1
-            path = directory / f"{stem}_{number}.{suffix}"
-        return path
 
-
-def _options(parameters: Parameters) -> MapperOptions:
+def mapper_options(parameters: Parameters) -> MapperOptions:
+    """What the output parameters mean for the map."""
     return MapperOptions(
         voxel_size=parameters.map_voxel_size,
         max_points=parameters.map_max_points,

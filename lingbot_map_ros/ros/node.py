@@ -21,6 +21,7 @@ from lingbot_map_ros.ros.assembly import Assembly
 from lingbot_map_ros.ros.diagnostics import Diagnostics, Report
 from lingbot_map_ros.ros.loading import require_torch
 from lingbot_map_ros.ros.log_bridge import LogBridge
+from lingbot_map_ros.ros.output_folder import require_writable
 from lingbot_map_ros.ros.parameter_server import ParameterServer
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.report import NodeSnapshot, make_report
@@ -71,12 +72,18 @@ class MapNode(LifecycleNode):
         """Check the parameters and begin to load the model, which goes on in the background."""
         try:
             require_torch()
-            self._assembly = Assembly(self, self._server.read())
+            parameters = self._server.read()
+            self._assembly = Assembly(self, parameters)
         except ConfigurationError as error:
             self._fault = str(error)
             self.get_logger().error(f"cannot be configured: {error}. {self._way_on()}")
             return TransitionCallbackReturn.FAILURE
         self._fault = ""
+        try:
+            require_writable(parameters.output_directory)
+        except ConfigurationError as error:
+            # no reason to keep a robot from driving
+            self.get_logger().warning(f"maps cannot be saved: {error}")
         return super().on_configure(state)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -159,7 +166,7 @@ class MapNode(LifecycleNode):
 
     def _on_change(self, parameters: Parameters) -> None:
         if self._assembly is not None:
-            self._assembly.parameters = parameters
+            self._assembly.take(parameters)
 
     def _report(self) -> Report:
         lifecycle = self._state_machine.current_state[1]

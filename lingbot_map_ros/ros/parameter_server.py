@@ -24,6 +24,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.ros.output_folder import require_writable
 from lingbot_map_ros.ros.parameter_checks import check, check_each
 from lingbot_map_ros.ros.parameter_docs import allowed, default_of
 from lingbot_map_ros.ros.parameter_field import FIXED_GROUPS
@@ -169,6 +170,8 @@ class ParameterServer:
         try:
             # until then, what does not go together can be set one after the other
             (check if configured else check_each)(values)
+            if "output_directory" in wanted:
+                require_writable(values.output_directory)
         except (ConfigurationError, TypeError) as error:
             return SetParametersResult(successful=False, reason=str(error))
         self._on_change(values)

@@ -15,6 +15,7 @@ from lingbot_map_ros.errors import InputError, LingbotMapError, MemoryPlanError
 from lingbot_map_ros.ros.calibration import Calibration
 from lingbot_map_ros.ros.camera_mount import CameraMount
 from lingbot_map_ros.ros.conversions import compressed_to_rgb, image_to_rgb
+from lingbot_map_ros.ros.decisions import Decisions
 from lingbot_map_ros.ros.frames import map_from_odom
 from lingbot_map_ros.ros.image_fit import ImageFit
 from lingbot_map_ros.ros.input import ImageFrame, Input
@@ -62,6 +63,7 @@ class Pipeline:
         self.scale = MetricScale(parameters.scale_source, parameters.scale, metric_pose)
         self.placement = Placement()
         self.keeper = MapKeeper(parameters, publishers, self.placement, now_ns)
+        self.decisions = Decisions(session, self.keeper)
         self._device = fit.device
         self._fit = fit
         self._parameters = parameters
@@ -95,7 +97,7 @@ class Pipeline:
         }
         if results:
             self.frame_age_s = (self._now_ns() - frame.stamp_ns) / 1e9
-        self._settle_decisions()
+        self.decisions.settle()
 
     def _take_size(self, shape: tuple[int, ...]) -> None:
         """See to it that the network is ready for images of this shape."""
@@ -106,14 +108,15 @@ class Pipeline:
         except (InputError, MemoryPlanError):
             raise  # nothing of the running session was given up
         except BaseException:
-            self.reset()
+            self.restart()
             raise
         if self._size:
             logger.warning(
-                "the image size changed from %dx%d to %dx%d: a new session begins",
+                "the image size changed from %dx%d to %dx%d: a new session begins%s",
                 *(self._size[1], self._size[0], shape[1], shape[0]),
+                "; keyframes stay manual" if self.session.deferred else "",
             )
-            self.reset()
+            self.restart()
         self._size = shape
 
     def fail(self, error: Exception) -> None:
@@ -156,7 +159,7 @@ class Pipeline:
     def close(self) -> None:
         """Give model and map back."""
         self.keeper.close()
-        del self.session, self._calibration, self._fit
+        del self.session, self.decisions, self._calibration, self._fit
         release()
 
     def set_parameters(self, parameters: Parameters) -> str:
@@ -166,6 +169,8 @@ class Pipeline:
         self.keeper.set_parameters(parameters)
         if (parameters.scale_source, parameters.scale) != (before.scale_source, before.scale):
             self.scale = self.scale.replaced(parameters.scale_source, parameters.scale)
+        if parameters.lost_after != before.lost_after:
+            self.session.update_lost_after(parameters.lost_after)
         # only what differs: the rest may have been changed by a service meanwhile
         changed = {
             name: getattr(parameters, f"keyframe_{name}")
@@ -174,12 +179,20 @@ class Pipeline:
         }
         if changed:
             self.session.update_keyframes(**changed)
-            self._settle_decisions()
+            self.decisions.settle()
         return "parameters taken over"
 
     def reset(self) -> str:
-        """Begin a new session with an empty map."""
-        self.session.reset()
+        """Begin a new session with an empty map, as configured."""
+        manual = self.session.deferred
+        text = self.restart(keep_mode=False)
+        if manual == self.session.deferred:
+            return text
+        return f"{text}; keyframe_mode: {self.session.config.keyframe_mode} holds again"
+
+    def restart(self, *, keep_mode: bool = True) -> str:
+        """Begin a new session with an empty map; what a service has deferred stays so."""
+        self.session.reset(keep_mode=keep_mode)
         self.placement.reset()
         self.scale.reset()
         self.keeper.reset()
@@ -188,36 +201,6 @@ class Pipeline:
         self._size = ()
         self.last_error, self._failing_since = "", None
         return f"session {self.session.epoch} begins with an empty map"
-
-    def set_deferred(self, deferred: bool) -> str:
-        """Enter or leave manual keyframes."""
-        committed = self.session.set_deferred(deferred)
-        self._settle_decisions()
-        if deferred:
-            return "frames now wait for execute_deferred_eviction or rollback_last_frame"
-        return f"keyframes are chosen automatically; {len(committed)} pending frames kept"
-
-    def commit(self) -> str:
-        """Keep what is pending."""
-        self._require_pending()
-        committed = self.session.commit()
-        self._settle_decisions()
-        return f"{len(committed)} pending frames kept: {committed}"
-
-    def rollback(self) -> str:
-        """Drop the newest pending frame."""
-        self._require_pending()
-        index = self.session.rollback()
-        self._settle_decisions()
-        return f"frame {index} dropped; {self.session.pending} still pending"
-
-    def _require_pending(self) -> None:
-        if self.session.pending:
-            return
-        status = self.session.status()
-        if status.gathered or not status.frames:
-            raise InputError(f"still initialising: {status.gathered} of {status.needed} frames")
-        raise InputError("nothing is pending; call defer_eviction with data: true first")
 
     def _publish(self, results: list[FrameResult], image_frame: str) -> None:
         camera_frame = self._mount.frame(image_frame)
@@ -240,7 +223,3 @@ class Pipeline:
             self._publishers.publish_depth(placed)
             self.keeper.add(result, mount)
             self.results.tick()
-
-    def _settle_decisions(self) -> None:
-        for decision in self.session.drain_decisions():
-            self.keeper.decide(decision)

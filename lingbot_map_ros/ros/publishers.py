@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from std_msgs.msg import Header
 
 from lingbot_map_ros.geometry.projection import unproject
 from lingbot_map_ros.ros.frames import Matrix, position_and_quaternion
+from lingbot_map_ros.ros.growing_message import GrowingMessage
 from lingbot_map_ros.ros.messages import (
     camera_info_message,
     depth_message,
@@ -55,6 +57,7 @@ class Publishers:
             *(self._odometry, self._pose, self._depth, self._depth_info, self._confidence),
             *(self._points, self.path, self.keyframes, self.map),
         )
+        self.clear_path()
 
     @property
     def failed(self) -> int:
@@ -82,18 +85,31 @@ class Publishers:
             header = Header(stamp=to_time(frame.result.stamp_ns), frame_id=frame.camera_frame)
             self._publish_depth(frame, frame.result.depth, header)
 
-    def path_pose(self, stamp_ns: int, map_from_base: Matrix) -> PoseStamped:
-        """Pose of a keyframe for `publish_path`."""
-        header = Header(stamp=to_time(stamp_ns), frame_id=self.parameters.map_frame)
-        return PoseStamped(header=header, pose=to_pose(map_from_base))
+    def clear_path(self) -> None:
+        """Forget the poses of the path; `path_max_length` is read anew."""
+        limit = self.parameters.path_max_length
+        self._path_poses = GrowingMessage(lambda h, poses: Path(header=h, poses=poses), limit)
+        self._keyframe_poses = GrowingMessage(
+            lambda h, poses: PoseArray(header=h, poses=poses), limit
+        )
 
-    def publish_path(self, poses: list[PoseStamped], now_ns: int) -> None:
+    def extend_path(self, stamps_ns: Iterable[int], map_from_base: Iterable[Matrix]) -> None:
+        """Append the base's poses at new keyframes to what `publish_path` publishes."""
+        frame = self.parameters.map_frame
+        poses = [
+            PoseStamped(header=Header(stamp=to_time(stamp), frame_id=frame), pose=to_pose(T))
+            for stamp, T in zip(stamps_ns, map_from_base, strict=True)
+        ]
+        self._path_poses.extend(poses)
+        self._keyframe_poses.extend([pose.pose for pose in poses])
+
+    def publish_path(self, now_ns: int) -> None:
         """Publish the base's poses at the keyframes, as path and as array, where wanted."""
         header = Header(stamp=to_time(now_ns), frame_id=self.parameters.map_frame)
         if self.keyframes.wanted:
-            self.keyframes.publish(PoseArray(header=header, poses=[p.pose for p in poses]))
+            self.keyframes.publish(self._keyframe_poses.serialize(header))
         if self.path.wanted:
-            self.path.publish(Path(header=header, poses=poses))
+            self.path.publish(self._path_poses.serialize(header))
 
     def map_message(self, xyz: NDArray[np.float32], rgb: NDArray[np.uint8]) -> PointCloud2:
         """Cloud of points [N, 3] in the map frame with colours [N, 3]."""

@@ -137,7 +137,7 @@ class StreamParameters:
         12.0,
         "Mean image motion since the last keyframe, in pixels of the network's input, that makes "
         "a keyframe (motion mode).",
-        low=0.0,
+        low=0.001,
         high=1000.0,
     )
     keyframe_max_gap: int = parameter(

@@ -19,6 +19,8 @@ from lingbot_map_ros.errors import ConfigurationError, InputError, SourceError
 
 Mode = Literal["crop", "pad"]
 _PATCH = 14
+_ORIENTATION, _FIRST_TURNED = 0x0112, 5
+"""EXIF tag, and the first of its values that exchange height and width."""
 # Pillow 9.0 has no Image.Resampling yet.
 _BICUBIC = getattr(Image, "Resampling", Image).BICUBIC
 
@@ -42,15 +44,48 @@ def load_image(source: str | Path | bytes) -> np.ndarray:
         raise SourceError(f"{name} cannot be read: {error}") from error
 
 
+def image_size(path: Path) -> tuple[int, int]:
+    """Height and width that `load_image` would give, from the head of the file where that does.
+
+    Raises SourceError for a file that is missing or damaged.
+    """
+    try:
+        with Image.open(path) as file:
+            width, height = file.size
+            if file.format == "TIFF":  # some versions of Pillow turn them as they are loaded
+                width, height = ImageOps.exif_transpose(file).size
+                return height, width
+            # Pillow would decode a whole PNG to look for orientation behind its pixels.
+            known = file.format != "PNG" or "exif" in file.info
+            turned = known and file.getexif().get(_ORIENTATION, 1) >= _FIRST_TURNED
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise SourceError(f"{path} cannot be read: {error}") from error
+    return (width, height) if turned else (height, width)
+
+
+def require_rgb(image: object) -> None:
+    """Raise InputError for anything but a non-empty uint8 RGB array [H, W, 3]."""
+    if not isinstance(image, np.ndarray):
+        raise InputError(
+            f"an image must be a numpy array, uint8 RGB [H, W, 3], not {type(image).__name__}"
+        )
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
+        raise InputError(
+            f"an image must be uint8 RGB [H, W, 3], not {image.dtype} {list(image.shape)}: repeat "
+            "the channel of a grey image, drop the alpha of RGBA, scale floats to 0..255"
+        )
+
+
 def resize_image(image: np.ndarray, size: int = 518, mode: Mode = "crop") -> np.ndarray:
     """Bring uint8 RGB [H, W, 3] to the network's size, uint8 [h, w, 3].
 
     ``crop``: width ``size``, height by aspect in whole patches, of which at most the middle
     ``size`` rows are kept. ``pad``: the longer side becomes ``size``, the rest is white.
 
-    Raises InputError for an image so wide or so high that no patch remains, and
+    Raises InputError for no such image, or one so wide or so high that no patch remains, and
     ConfigurationError for a ``size`` that is no multiple of the patch.
     """
+    require_rgb(image)
     if size < _PATCH or size % _PATCH:
         raise ConfigurationError(f"the image size must be a multiple of {_PATCH}, not {size}")
     if mode not in ("crop", "pad"):

@@ -14,7 +14,12 @@ from torch.nn.functional import grid_sample, interpolate
 
 from lingbot_map_ros.errors import ConfigurationError, InputError
 from lingbot_map_ros.streaming.camera_model import CameraModel, CameraModelError, undistortion
-from lingbot_map_ros.streaming.image_files import load_image, preprocess_file, resize_image
+from lingbot_map_ros.streaming.image_files import (
+    load_image,
+    preprocess_file,
+    require_rgb,
+    resize_image,
+)
 
 __all__ = [
     "Preprocessor",
@@ -163,10 +168,9 @@ class Preprocessor:
 
         Raises InputError for another shape or type.
         """
-        if image.shape != self._shape or image.dtype != np.uint8:
-            raise InputError(
-                f"expected a uint8 image of shape {self._shape}, not {image.dtype} {image.shape}"
-            )
+        require_rgb(image)
+        if image.shape != self._shape:
+            raise InputError(f"expected an image of shape {self._shape}, not {image.shape}")
         if self._device.type == "cpu":
             pixels = self._resample_bytes(image)
         else:

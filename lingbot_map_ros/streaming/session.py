@@ -10,13 +10,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lingbot_map_ros.errors import InputError, RollbackError
+from lingbot_map_ros.errors import RollbackError
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.streaming.camera_model import CameraModel
 from lingbot_map_ros.streaming.config import Limits, SessionConfig
-from lingbot_map_ros.streaming.guard import contrast
-from lingbot_map_ros.streaming.observation import Frame
-from lingbot_map_ros.streaming.preprocessing import Preprocessor
+from lingbot_map_ros.streaming.intake import Intake
 from lingbot_map_ros.streaming.results import Decision, FrameResult, SessionState, SessionStatus
 from lingbot_map_ros.streaming.state import StreamState
 from lingbot_map_ros.streaming.stepper import Stepper
@@ -62,8 +60,7 @@ class StreamingSession:
         self._limits = Limits.of(self.config, model)
         self._rule = self.config.keyframe_rule
         self._stepper = Stepper(model, self.config, self._limits)
-        self._preprocessor: Preprocessor | None = None
-        self._made_for: tuple[tuple[int, ...], CameraModel | None] = ((), None)
+        self._intake = Intake(model)
         self._epoch = -1
         self.reset()
 
@@ -79,19 +76,13 @@ class StreamingSession:
         Raises
         ------
         InputError
-            Not such an image, or another size than before in this epoch: reset first.
+            Not such an image, a stamp that is no integer, or another size than before in this
+            epoch: reset first.
 
         """
         began = time.perf_counter()
         before = self._state
-        preprocessor = self._preprocessor_for(image)
-        frame = Frame(
-            before.frames,
-            stamp_ns,
-            preprocessor(image),
-            contrast(image),
-            preprocessor.intrinsics,
-        )
+        frame = self._intake.frame(image, stamp_ns, before.frames, before.size, self.camera)
         prepared = time.perf_counter()
         try:
             after, results = self._stepper.advance(
@@ -168,6 +159,13 @@ class StreamingSession:
         self._rule, self.config = rule, config
         return committed
 
+    def update_lost_after(self, frames: int) -> None:
+        """Change after how many withheld frames the stream re-anchors (see ``SessionConfig``)."""
+        config = replace(self.config, lost_after=frames)
+        self._limits = Limits.of(config, self._model)
+        self._stepper = Stepper(self._model, config, self._limits)
+        self.config = config
+
     def drain_decisions(self) -> list[Decision]:
         """Return what became of pending frames since the last call, oldest first.
 
@@ -177,10 +175,14 @@ class StreamingSession:
         self._state = replace(self._state, decisions=())
         return decisions
 
-    def reset(self) -> None:
-        """Forget the stream; the next image starts a new epoch, like a new session."""
+    def reset(self, *, keep_mode: bool = False) -> None:
+        """Forget the stream; the next image starts a new epoch, like a new session.
+
+        With ``keep_mode`` the keyframe mode stays that of the last ``set_deferred``.
+        """
         self._model.reset()
-        self._rule = self.config.keyframe_rule
+        if not keep_mode:
+            self._rule = self.config.keyframe_rule
         self._state = StreamState()
         self._epoch += 1
 
@@ -234,21 +236,3 @@ class StreamingSession:
             alignment_inliers=float("nan") if quality is None else quality.inlier_ratio,
             policy_applied=state.policy_applied,
         )
-
-    def _preprocessor_for(self, image: NDArray[np.uint8]) -> Preprocessor:
-        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-            raise InputError(f"expected uint8 RGB [H, W, 3], got {image.dtype} {image.shape}")
-        size = self._state.size
-        if size and image.shape != size:
-            raise InputError(
-                f"the image size changed from {size[1]}x{size[0]} to {image.shape[1]}x"
-                f"{image.shape[0]} in mid-stream; reset the session first"
-            )
-        made_for = (image.shape, self.camera)
-        if self._preprocessor is None or self._made_for != made_for:
-            height, width = image.shape[:2]
-            self._preprocessor = Preprocessor(
-                height, width, self._model.config, self._model.device, camera=self.camera
-            )
-            self._made_for = made_for
-        return self._preprocessor
