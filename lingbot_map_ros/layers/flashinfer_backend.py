@@ -75,7 +75,7 @@ class FlashInferBackend:
                 self._paged = _Paged(self._problem, self.kernel, self._workspace)
             self._planned = self._paged
             self._paged.plan(table, num_queries)
-        self._uploaded.record()
+        self._uploaded.record(torch.cuda.current_stream(self._problem.device))
 
     def run(self, q: Tensor, kv: Tensor) -> Tensor:
         """Attend with the current plan."""

@@ -33,8 +33,8 @@ class FrameRunner:
     ) -> None:
         self._aggregator, self._camera, self._depth = aggregator, camera_head, depth_head
         self._device = aggregator.device
-        self._graphs = FrameGraphs()
-        self._cache: object = None
+        self._graphs = FrameGraphs(self._device)
+        self._recorded_with: tuple[object, object] = (None, None)
         self._compiled = (
             compile
             and self._device.type == "cuda"
@@ -55,13 +55,13 @@ class FrameRunner:
             poses = self._camera(outputs[-1][:, :, 0])[:, 0]
             return (poses, *self._depth(outputs, height, width)) if depth else (poses,)
 
-        cache = self._aggregator.kv_cache
+        cache, inputs = self._aggregator.kv_cache, self._aggregator.inputs
         moving = self._camera.enable_3d_rope  # Its rotary table is new in every frame.
         if cache is None or not cache.backend.capturable or moving:
             return run()
-        if self._cache is not cache:
-            # Graphs hold the addresses of the caches that they were recorded with.
-            self._graphs, self._cache = FrameGraphs(), cache
+        if self._recorded_with[0] is not cache or self._recorded_with[1] is not inputs:
+            # Graphs hold the addresses of the buffers that they were recorded with.
+            self._graphs, self._recorded_with = FrameGraphs(self._device), (cache, inputs)
         return self._graphs.run((height, width, depth), run)
 
     def scale_frames(

@@ -122,9 +122,16 @@ def plan_memory(
     """
     from lingbot_map_ros.layers.attention_backends import flashinfer_obstacles
     from lingbot_map_ros.mapping.voxel_map import VoxelMap
-    from lingbot_map_ros.streaming.memory import GIB, MemorySettings, available_memory, check_memory
+    from lingbot_map_ros.streaming.memory import (
+        GIB,
+        MemorySettings,
+        available_memory,
+        check_memory,
+        shares_host_memory,
+    )
 
     cache_dtype = _cache_dtype(parameters)
+    map_bytes = VoxelMap.planned_bytes(parameters.map_max_points)
     obstacles = flashinfer_obstacles(device, dtype, model.config.head_dim)
     settings = MemorySettings(
         model.config,
@@ -134,7 +141,7 @@ def plan_memory(
         pending_limit=model.pending_limit,
         flashinfer=not obstacles and parameters.attention_backend != "sdpa",
         gpu=device.type == "cuda",
-        map_bytes=VoxelMap.planned_bytes(parameters.map_max_points) if device.type == "cpu" else 0,
+        map_bytes=map_bytes if shares_host_memory(device) else 0,
     )
     # what the network holds already counts as free: it is part of the plan
     available = available_memory(device) + _held(model)

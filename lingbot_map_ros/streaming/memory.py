@@ -167,10 +167,21 @@ def check_memory(settings: MemorySettings, available: int) -> MemoryPlan:
     raise MemoryPlanError(f"{plan} exceeds the {budget / GIB:.2f} GiB that may be used; {advice}")
 
 
+def shares_host_memory(device: torch.device) -> bool:
+    """Whether a device has no memory of its own: a CPU, or the GPU of a Jetson."""
+    if device.type != "cuda":
+        return True
+    return bool(torch.cuda.get_device_properties(device).is_integrated)
+
+
 def available_memory(device: torch.device, limit_gb: float = 0.0) -> int:
     """Bytes that this process may still take on a device, at most `limit_gb` (0: no limit)."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
+        if shares_host_memory(device):
+            # CUDA leaves out what the system would give back: the pages of files, for one, among
+            # them those of the weights.
+            free = max(free, _available_host_memory())
         # Older versions of PyTorch can set this limit but not tell it.
         fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _device: 1.0)
         free = min(free, int(fraction(device) * total) - torch.cuda.memory_reserved(device))
