@@ -3,6 +3,7 @@
 """What is decided for a GPU, tried without one: back ends, recorded graphs, shared memory."""
 
 import sys
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -19,8 +20,8 @@ from lingbot_map_ros.layers.page_table import PageLayout
 from lingbot_map_ros.models import frame_runner
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
-from lingbot_map_ros.streaming import memory
-from lingbot_map_ros.streaming.memory import available_memory, shares_host_memory
+from lingbot_map_ros.streaming import memory_fit
+from lingbot_map_ros.streaming.memory_fit import available_memory, shares_host_memory
 
 LAYOUT = PageLayout(
     tokens_per_frame=30, num_special=6, scale_frames=2, window=4, max_frames=20, pending_frames=2
@@ -107,6 +108,10 @@ def test_recorded_frames_go_with_the_buffers_that_they_read(monkeypatch):
         model.step(images[:1])
         model.step(images[:1], "skip", depth=False)
     assert held == [True] * 6
+    old = weakref.ref(model.aggregator.kv_cache)
+    model.reset()
+    model.step(torch.rand(config.num_scale_frames, 3, 70, 84))
+    assert old() is None, "the pools of two sizes lie side by side"
 
 
 def test_a_gpu_without_memory_of_its_own_takes_what_the_system_would_give_back(monkeypatch):
@@ -114,7 +119,7 @@ def test_a_gpu_without_memory_of_its_own_takes_what_the_system_would_give_back(m
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 8 * 10**9))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)
-    monkeypatch.setattr(memory, "_available_host_memory", lambda: 3 * 10**9)
+    monkeypatch.setattr(memory_fit, "_available_host_memory", lambda: 3 * 10**9)
     properties = SimpleNamespace(is_integrated=0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     assert not shares_host_memory(GPU) and shares_host_memory(torch.device("cpu"))

@@ -20,7 +20,8 @@ from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.ros.loading import model_overrides
 from lingbot_map_ros.ros.parameter_checks import check
 from lingbot_map_ros.ros.parameters import Parameters
-from lingbot_map_ros.streaming.memory import MemorySettings, check_memory
+from lingbot_map_ros.streaming.memory import MemorySettings
+from lingbot_map_ros.streaming.memory_fit import check_memory
 
 LAUNCH = Path(__file__).parents[1] / "launch"
 CONFIG = Path(__file__).parents[1] / "config"

@@ -12,12 +12,8 @@ from live_bytes import LiveBytes
 from lingbot_map_ros.errors import MemoryPlanError
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
-from lingbot_map_ros.streaming.memory import (
-    GIB,
-    MemorySettings,
-    available_memory,
-    check_memory,
-)
+from lingbot_map_ros.streaming.memory import GIB, MemorySettings
+from lingbot_map_ros.streaming.memory_fit import available_memory, check_memory
 from lingbot_map_ros.streaming.preprocessing import network_size
 
 VITL = MemorySettings(GCTConfig(), 480, 640, torch.bfloat16, flashinfer=True, gpu=True)

@@ -196,19 +196,10 @@ disable_global_rope
             self.inputs = FrameInputs(self, height, width, self.max_total_frames)
         scale = self.scale_frames if num_scale_frames is None else num_scale_frames
         time = cache.num_frames
-        state = cache.snapshot()
-        kept = False
-        try:
-            if mode != "keyframe":
-                cache._defer_eviction = True
+        with cache.transaction(deferred=mode != "keyframe", keep=mode != "skip"):
             cache.begin_frame()
             self.inputs.load(images, self.special_tokens(time, 1, scale), time)
             yield
-            kept = mode != "skip"
-        finally:
-            cache._defer_eviction = state.deferred
-            if not kept:
-                cache.restore(state)
 
     def run_frame(self) -> list[Tensor]:
         """Selected outputs for the frame of ``next_frame``, each ``[1, 1, P, 2 * dim]``.

@@ -5,6 +5,7 @@
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ class FrameRunner:
         self._aggregator, self._camera, self._depth = aggregator, camera_head, depth_head
         self._device = aggregator.device
         self._graphs = FrameGraphs(self._device)
-        self._recorded_with: tuple[object, object] = (None, None)
+        self._reads: tuple[ref[object], ...] = ()
         self._compiled = (
             compile
             and self._device.type == "cuda"
@@ -57,11 +58,13 @@ class FrameRunner:
 
         cache, inputs = self._aggregator.kv_cache, self._aggregator.inputs
         moving = self._camera.enable_3d_rope  # Its rotary table is new in every frame.
-        if cache is None or not cache.backend.capturable or moving:
+        if cache is None or inputs is None or not cache.backend.capturable or moving:
             return run()
-        if self._recorded_with[0] is not cache or self._recorded_with[1] is not inputs:
-            # Graphs hold the addresses of the buffers that they were recorded with.
-            self._graphs, self._recorded_with = FrameGraphs(self._device), (cache, inputs)
+        # Graphs hold the addresses of the buffers that they were recorded with, but must not keep
+        # those of another image size from being freed.
+        reads: tuple[ref[object], ...] = (ref(cache), ref(inputs))
+        if self._reads != reads:
+            self._graphs, self._reads = FrameGraphs(self._device), reads
         return self._graphs.run((height, width, depth), run)
 
     def scale_frames(

@@ -122,9 +122,8 @@ def plan_memory(
     """
     from lingbot_map_ros.layers.attention_backends import flashinfer_obstacles
     from lingbot_map_ros.mapping.voxel_map import VoxelMap
-    from lingbot_map_ros.streaming.memory import (
-        GIB,
-        MemorySettings,
+    from lingbot_map_ros.streaming.memory import GIB, MemorySettings
+    from lingbot_map_ros.streaming.memory_fit import (
         available_memory,
         check_memory,
         shares_host_memory,

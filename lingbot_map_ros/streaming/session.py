@@ -10,13 +10,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lingbot_map_ros.errors import InputError, RollbackError
+from lingbot_map_ros.errors import RollbackError
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.streaming.camera_model import CameraModel
 from lingbot_map_ros.streaming.config import Limits, SessionConfig
-from lingbot_map_ros.streaming.guard import contrast
-from lingbot_map_ros.streaming.observation import Frame
-from lingbot_map_ros.streaming.preprocessing import Preprocessor
+from lingbot_map_ros.streaming.intake import Intake
 from lingbot_map_ros.streaming.results import Decision, FrameResult, SessionState, SessionStatus
 from lingbot_map_ros.streaming.state import StreamState
 from lingbot_map_ros.streaming.stepper import Stepper
@@ -58,13 +56,11 @@ class StreamingSession:
         self.config = config or SessionConfig()
         self.camera = camera
         self._model = model
-        self._state = StreamState()
+        self._state = StreamState(epoch=-1)
         self._limits = Limits.of(self.config, model)
         self._rule = self.config.keyframe_rule
         self._stepper = Stepper(model, self.config, self._limits)
-        self._preprocessor: Preprocessor | None = None
-        self._made_for: tuple[tuple[int, ...], CameraModel | None] = ((), None)
-        self._epoch = -1
+        self._intake = Intake(model.config, model.device)
         self.reset()
 
     def step(self, image: NDArray[np.uint8], stamp_ns: int) -> list[FrameResult]:
@@ -84,13 +80,8 @@ class StreamingSession:
         """
         began = time.perf_counter()
         before = self._state
-        preprocessor = self._preprocessor_for(image)
-        frame = Frame(
-            before.frames,
-            stamp_ns,
-            preprocessor(image),
-            contrast(image),
-            preprocessor.intrinsics,
+        frame = self._intake.frame(
+            image, self.camera, before.size, index=before.frames, stamp_ns=stamp_ns
         )
         prepared = time.perf_counter()
         try:
@@ -98,7 +89,6 @@ class StreamingSession:
                 replace(before, frames=before.frames + 1, size=image.shape),
                 self._rule,
                 frame,
-                self._epoch,
             )
         except BaseException:
             self._state = replace(before, stale=before.stale or self._stepper.emptied)
@@ -181,13 +171,12 @@ class StreamingSession:
         """Forget the stream; the next image starts a new epoch, like a new session."""
         self._model.reset()
         self._rule = self.config.keyframe_rule
-        self._state = StreamState()
-        self._epoch += 1
+        self._state = StreamState(epoch=self._state.epoch + 1)
 
     @property
     def epoch(self) -> int:
         """Number of resets."""
-        return self._epoch
+        return self._state.epoch
 
     @property
     def state(self) -> SessionState:
@@ -217,7 +206,7 @@ class StreamingSession:
         state, quality = self._state, self._state.quality
         return SessionStatus(
             state=self.state,
-            epoch=self._epoch,
+            epoch=state.epoch,
             frames=state.frames,
             gathered=len(state.gathered),
             needed=self._limits.scale_frames,
@@ -234,21 +223,3 @@ class StreamingSession:
             alignment_inliers=float("nan") if quality is None else quality.inlier_ratio,
             policy_applied=state.policy_applied,
         )
-
-    def _preprocessor_for(self, image: NDArray[np.uint8]) -> Preprocessor:
-        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-            raise InputError(f"expected uint8 RGB [H, W, 3], got {image.dtype} {image.shape}")
-        size = self._state.size
-        if size and image.shape != size:
-            raise InputError(
-                f"the image size changed from {size[1]}x{size[0]} to {image.shape[1]}x"
-                f"{image.shape[0]} in mid-stream; reset the session first"
-            )
-        made_for = (image.shape, self.camera)
-        if self._preprocessor is None or self._made_for != made_for:
-            height, width = image.shape[:2]
-            self._preprocessor = Preprocessor(
-                height, width, self._model.config, self._model.device, camera=self.camera
-            )
-            self._made_for = made_for
-        return self._preprocessor

@@ -1,0 +1,63 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""Images on their way into a stream: checked, prepared for the network, numbered."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lingbot_map_ros.errors import InputError
+from lingbot_map_ros.streaming.camera_model import CameraModel
+from lingbot_map_ros.streaming.guard import contrast
+from lingbot_map_ros.streaming.observation import Frame
+from lingbot_map_ros.streaming.preprocessing import InputSize, Preprocessor
+
+
+class Intake:
+    """Makes frames of images, with a preprocessor for the size and the calibration at hand."""
+
+    def __init__(self, config: InputSize, device: torch.device) -> None:
+        self._config = config
+        self._device = device
+        self._preprocessor: Preprocessor | None = None
+        self._made_for: tuple[tuple[int, ...], CameraModel | None] = ((), None)
+
+    def frame(
+        self,
+        image: NDArray[np.uint8],
+        camera: CameraModel | None,
+        size: tuple[int, ...],
+        *,
+        index: int,
+        stamp_ns: int,
+    ) -> Frame:
+        """Prepare an image, uint8 RGB ``[H, W, 3]``, of a stream whose images have this shape.
+
+        Raises
+        ------
+        InputError
+            Not such an image, or another ``size``, where that is not empty.
+
+        """
+        if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+            raise InputError(f"expected uint8 RGB [H, W, 3], got {image.dtype} {image.shape}")
+        if size and image.shape != size:
+            raise InputError(
+                f"the image size changed from {size[1]}x{size[0]} to {image.shape[1]}x"
+                f"{image.shape[0]} in mid-stream; reset the session first"
+            )
+        preprocessor = self._preprocessor_for(image.shape, camera)
+        tensor = preprocessor(image)
+        return Frame(index, stamp_ns, tensor, contrast(image), preprocessor.intrinsics)
+
+    def _preprocessor_for(self, shape: tuple[int, ...], camera: CameraModel | None) -> Preprocessor:
+        made_for = (shape, camera)
+        if self._preprocessor is None or self._made_for != made_for:
+            height, width = shape[:2]
+            self._preprocessor = Preprocessor(
+                height, width, self._config, self._device, camera=camera
+            )
+            self._made_for = made_for
+        return self._preprocessor
