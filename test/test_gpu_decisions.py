@@ -16,7 +16,8 @@ from lingbot_map_ros.layers.attention_backends import (
     build_backend,
     flashinfer_obstacles,
 )
-from lingbot_map_ros.layers.page_table import PageLayout
+from lingbot_map_ros.layers.flashinfer_backend import FlashInferBackend, Kernel, Problem
+from lingbot_map_ros.layers.page_table import PageLayout, PageTable
 from lingbot_map_ros.models import frame_runner
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
@@ -80,6 +81,44 @@ def test_gpus_too_old_for_flashinfer_are_not_asked(monkeypatch, capability, obst
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     obstacles = flashinfer_obstacles(GPU, torch.float16, 64)
     assert any("7.5" in text for text in obstacles) == obstacle
+
+
+def test_a_frame_keeps_its_buffers_whatever_is_asked_in_between(monkeypatch):
+    """A recorded graph reads them at every replay."""
+    made = []
+
+    class Wrapper:
+        """Stands for one of FlashInfer's, with the buffers that it owns."""
+
+        def __init__(self, workspace, **buffers):
+            made.append(self)
+
+        def plan(self, *arguments, **options):
+            self.planned = arguments
+
+        def run(self, q, *keys, **options):
+            return self
+
+    names = ("BatchPrefillWithPagedKVCacheWrapper", "BatchPrefillWithRaggedKVCacheWrapper")
+    monkeypatch.setitem(sys.modules, "flashinfer", SimpleNamespace(**dict.fromkeys(names, Wrapper)))
+    event = SimpleNamespace(synchronize=lambda: None, record=lambda stream: None)
+    monkeypatch.setattr(torch.cuda, "Event", lambda: event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    device = torch.device("cpu")
+    problem = Problem(LAYOUT, 2, 64, torch.float32, torch.float32, device)
+    kv, q = torch.zeros(2, LAYOUT.num_pages, LAYOUT.page_size, 2, 64), torch.zeros(30, 2, 64)
+    for kernel in ("dense_fa2", "paged_fa2"):
+        backend = FlashInferBackend(problem, Kernel(kernel))
+        tables = [PageTable.empty(LAYOUT).append()]
+        tables.append(tables[-1].append())
+        backend.plan(tables[0], 30)
+        frame = backend.run(q, kv)
+        for queries in (5, 7, 5):
+            backend.plan(tables[0], queries)
+            assert backend.run(q[:queries], kv) is not frame
+        backend.plan(tables[1], 30)
+        assert backend.run(q, kv) is frame, kernel
+    assert len(made) == 8
 
 
 def test_recorded_frames_go_with_the_buffers_that_they_read(monkeypatch):

@@ -31,7 +31,8 @@ class FrameInputs:
 
     def load(self, image: Tensor, special: Tensor, time: int) -> None:
         """Take the next frame: ``image [1, 3, H, W]``, special tokens, temporal position."""
-        self.image.copy_(image, non_blocking=True)
+        # Blocking: the caller may reuse pinned memory as soon as the step has returned.
+        self.image.copy_(image)
         self.special.copy_(special)
         if self.global_rope is not None and self._times is not None:
             set_time(self.global_rope, self._times, time)
