@@ -22,10 +22,10 @@ def make_pose(R: Array, t: Array) -> Array:
     """Join rotation [..., 3, 3] and translation [..., 3] to a pose matrix [..., 4, 4]."""
     xp, R = namespace(R)
     _, t = namespace(t)
-    top = xp.concatenate((R, t[..., None]), -1)
-    bottom = xp.zeros_like(top[..., :1, :])
-    bottom[..., 3] = 1
-    return xp.concatenate((top, bottom), -2)
+    shape = (*R.shape[:-2], 4, 4)
+    T = np.zeros(shape) if xp is np else R.new_zeros(shape)
+    T[..., :3, :3], T[..., :3, 3], T[..., 3, 3] = R, t, 1
+    return T
 
 
 def invert(T: Array) -> Array:

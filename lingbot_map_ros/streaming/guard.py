@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lingbot_map_ros.streaming.comparison import Comparison
+from lingbot_map_ros.streaming.comparison import Comparison, median
 from lingbot_map_ros.streaming.observation import Observation
 
 HISTORY = 64
@@ -114,8 +114,8 @@ class View:
         """Reduce an observation whose raw depth becomes map units by `scale`."""
         log_depth = log_confidence = None
         if frame.depth is not None and frame.confidence is not None:
-            depth = _median(frame.depth[::STRIDE, ::STRIDE]) * scale
-            above = _median(frame.confidence[::STRIDE, ::STRIDE]) - 1.0
+            depth = median(frame.depth[::STRIDE, ::STRIDE]) * scale
+            above = median(frame.confidence[::STRIDE, ::STRIDE]) - 1.0
             log_depth = math.log(max(depth, 1e-9))
             log_confidence = math.log(max(above, CONFIDENCE_FLOOR))
         seen = frame.frame
@@ -172,8 +172,8 @@ class Guard:
         change = None if view.log_depth is None else abs(view.log_depth - self.scene_log_depth)
         agreement = None if view.comparison is None else view.comparison.agreement
         period = view.stamp_ns - self.last.stamp_ns
-        return replace(
-            self.begin(view),
+        return self._seen(
+            view,
             translation=self.translation.add(translation),
             rotation=self.rotation.add(rotation),
             depth_change=self.depth_change.add(change),
@@ -184,11 +184,15 @@ class Guard:
 
     def begin(self, view: View) -> Guard:
         """Return the guard that has seen a scale frame, whose step is not judged."""
+        return self._seen(view)
+
+    def _seen(self, view: View, **steps: History) -> Guard:
         return replace(
             self,
             last=view,
             scene_log_depth=self.scene_log_depth if view.log_depth is None else view.log_depth,
             contrast=self.contrast.add(view.contrast),
+            **steps,
         )
 
     def _elapsed(self, view: View, lost: int) -> float:
@@ -224,24 +228,9 @@ class Guard:
         return ""
 
 
-def contrast(image: NDArray[np.uint8]) -> float:
-    """Standard deviation in grey levels of a subsampled image [H, W, 3]."""
-    # By channels: numpy takes several times as long for a mean over an axis of three.
-    red, green, blue = (image[::8, ::8, i] for i in range(3))
-    return float((np.add(red, green, dtype=np.uint16) + blue).std()) / 3
-
-
 def _steps(last: View, view: View) -> tuple[float, float]:
     """Translation, and rotation in rad, from one pose to the other."""
     difference = view.pose_odom[:3] - last.pose_odom[:3]
     # The rotations' chord, which is 2 sqrt(2) sin(angle / 2), is exact for small angles.
     half = float(np.linalg.norm(difference[:, :3])) / math.sqrt(8)
     return float(np.linalg.norm(difference[:, 3])), 2 * math.asin(min(half, 1.0))
-
-
-def _median(values: NDArray[np.float32]) -> float:
-    """Median of finite values; numpy's own takes twice as long, to look for NaN."""
-    flat = values.flatten()
-    middle = len(flat) // 2
-    flat.partition((middle - 1, middle) if len(flat) % 2 == 0 else middle)
-    return float(flat[middle - 1 + len(flat) % 2 : middle + 1].mean())

@@ -86,6 +86,13 @@ class Observation:
     """Everything is finite and the encoding is a pose; see ``geometry.poses.is_valid_pose``."""
 
 
+def contrast(image: NDArray[np.uint8]) -> float:
+    """Standard deviation in grey levels of a subsampled image [H, W, 3]."""
+    # By channels: numpy takes several times as long for a mean over an axis of three.
+    red, green, blue = (image[::8, ::8, i] for i in range(3))
+    return float((np.add(red, green, dtype=np.uint16) + blue).std()) / 3
+
+
 def observe(frames: Sequence[Frame], prediction: Prediction) -> list[Observation]:
     """Bring the predictions of one call to the host, a frame each."""
     # All in one copy, which waits for the network but once; a GPU is still at work until then.
