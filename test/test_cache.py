@@ -480,14 +480,14 @@ def test_append_and_rollback_leave_no_trace(backend, before, pending, after):
         for index in range(before):
             append_everywhere(cache, index)
     state, seen = tables(tried), probe(tried) if before else None
-    with tried.deferring():
+    with tried.transaction(deferred=True):
         for index in range(pending):
             append_everywhere(tried, 50 + index)
             probe(tried)
         for _ in range(pending):
             for block in range(2):
                 tried.rollback_last_frame(block)
-    assert tables(tried) == state
+    assert tables(tried) == state and not tried._defer_eviction
     if seen is not None:
         assert torch.equal(probe(tried), seen)
     for index in range(after):

@@ -11,8 +11,8 @@ import torch
 
 from lingbot_map_ros.geometry.poses import make_pose
 from lingbot_map_ros.streaming.comparison import compare
-from lingbot_map_ros.streaming.guard import MAX_LOG_SCALE, MIN_AGREEMENT, contrast
-from lingbot_map_ros.streaming.observation import Frame, Observation
+from lingbot_map_ros.streaming.guard import MAX_LOG_SCALE, MIN_AGREEMENT
+from lingbot_map_ros.streaming.observation import Frame, Observation, contrast
 from lingbot_map_ros.synthetic.sequence import HELD_OUT, make_sequence
 
 WIDTH, HEIGHT = 210, 126

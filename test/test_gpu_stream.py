@@ -31,8 +31,8 @@ def weights():
     return randomize_(GCTStream(CONFIG)).state_dict()
 
 
-def build(weights, dtype=torch.bfloat16, **options):
-    model = GCTStream(CONFIG, pending_limit=3, device="cuda", dtype=dtype, **options)
+def build(weights, dtype=torch.bfloat16, place="cuda", **options):
+    model = GCTStream(CONFIG, pending_limit=3, device=place, dtype=dtype, **options)
     model.load_state_dict(weights)
     return model
 
@@ -89,12 +89,10 @@ def test_a_replayed_frame_equals_the_same_work_run_directly(weights):
     replayed, direct = (build(weights, kernel="paged_fa2", compile=False) for _ in range(2))
     first = stream(replayed, modes)
     runner = direct._runner()
-    runner._graphs.run = lambda key, function: function()
-    runner._cache = None
-    direct.reset()
     frames = images(CONFIG.num_scale_frames).to("cuda")
     direct.step(frames)
-    runner._cache = direct.aggregator.kv_cache
+    direct.step(frames[:1])
+    runner._graphs.run = lambda key, function: function()
     second = stream(direct, modes)
     assert not runner._graphs._graphs
     for a, b in zip(first, second, strict=True):
@@ -157,3 +155,14 @@ def test_the_choice_of_kernel_is_remembered(weights, tmp_path, monkeypatch):
     again = build(weights)
     again.allocate(HEIGHT, WIDTH)
     assert again.aggregator.kv_cache.backend.kernel == chosen
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_gpu_that_is_not_the_current_one(weights):
+    """Streams, events and graphs are those of the model's own device."""
+    modes = MODES * 3
+    first, second = (build(weights, place=device) for device in ("cuda:0", "cuda:1"))
+    with torch.cuda.device(0):
+        depth, pose = differences(stream(second, modes), stream(first, modes))
+    assert depth < 1e-3 and pose < 1e-3
+    assert second._runner()._graphs._graphs, "no frame was captured"

@@ -18,7 +18,10 @@ from lingbot_map_ros.layers.rope import (
     rope_2d,
     rope_3d,
     rotate,
+    set_time,
     spacetime_positions,
+    split_3d,
+    time_rows,
 )
 from lingbot_map_ros.layers.vision_transformer import VisionTransformer
 
@@ -77,6 +80,17 @@ def test_rope_has_no_end():
     # float64 angles: at t = 1e6 float32 would already be off by several hundredths.
     expected = torch.tensor(1e6, dtype=torch.float64).cos().float()
     torch.testing.assert_close(table.cos[0, 0, 0], expected)
+
+
+@pytest.mark.parametrize("time", [0, 1, 63, 336])
+def test_the_time_of_a_table_is_rewritten_in_place(time):
+    """As if the table had been made for that time."""
+    device, split = torch.device("cpu"), split_3d(64)
+    table = rope_3d(spacetime_positions((3, 4), 6, torch.tensor([5]), device), split)
+    expected = rope_3d(spacetime_positions((3, 4), 6, torch.tensor([time]), device), split)
+    set_time(table, time_rows(337, split[0], device), time)
+    torch.testing.assert_close(table.cos, expected.cos, rtol=0, atol=1e-7)
+    torch.testing.assert_close(table.sin, expected.sin, rtol=0, atol=1e-7)
 
 
 def test_rope2d_angles_are_float32_for_bfloat16_features():

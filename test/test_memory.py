@@ -12,12 +12,8 @@ from live_bytes import LiveBytes
 from lingbot_map_ros.errors import MemoryPlanError
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
-from lingbot_map_ros.streaming.memory import (
-    GIB,
-    MapMemory,
-    MemorySettings,
-    available_memory,
-)
+from lingbot_map_ros.streaming.device_memory import available_memory
+from lingbot_map_ros.streaming.memory import GIB, MapMemory, MemorySettings
 from lingbot_map_ros.streaming.memory_advice import check_memory
 from lingbot_map_ros.streaming.preprocessing import network_size
 

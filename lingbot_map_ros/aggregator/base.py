@@ -128,16 +128,18 @@ class AggregatorBase(nn.Module):
         The first frame of a stream has its own camera and register tokens, the scale frames their
         own scale token.
         """
-        index = torch.arange(start, start + frames, device=self.camera_token.device)
-        later, streamed = (index > 0).long(), (index >= num_scale_frames).long()
-        return torch.cat(
-            (
-                self.camera_token[0, later],
-                self.register_token[0, later],
-                self.scale_token[0, streamed],
-            ),
-            dim=1,
-        )
+        kinds = [(int(i > 0), int(i >= num_scale_frames)) for i in range(start, start + frames)]
+        tokens = {
+            (later, streamed): torch.cat(
+                (
+                    self.camera_token[0, later],
+                    self.register_token[0, later],
+                    self.scale_token[0, streamed],
+                )
+            )
+            for later, streamed in set(kinds)
+        }
+        return torch.stack([tokens[kind] for kind in kinds])
 
     @staticmethod
     def check_images(images: Tensor) -> None:

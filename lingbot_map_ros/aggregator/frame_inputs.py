@@ -6,13 +6,16 @@ import torch
 from torch import Tensor
 
 from lingbot_map_ros.aggregator.base import AggregatorBase
-from lingbot_map_ros.layers.rope import set_time, split_3d
+from lingbot_map_ros.layers.rope import set_time, split_3d, time_rows
 
 
 class FrameInputs:
-    """Inputs of one frame of ``height x width`` after the scale frames."""
+    """Inputs of one frame of ``height x width`` after the scale frames.
 
-    def __init__(self, aggregator: AggregatorBase, height: int, width: int) -> None:
+    ``times``: temporal positions that frames of a stream can have.
+    """
+
+    def __init__(self, aggregator: AggregatorBase, height: int, width: int, times: int) -> None:
         token = aggregator.camera_token
         device = token.device
         self.size = (height, width)
@@ -21,13 +24,15 @@ class FrameInputs:
         self.special = torch.zeros((1, aggregator.num_special, aggregator.embed_dim), device=device)
         self.frame_rope = aggregator.frame_rope(grid, device)
         self.global_rope = aggregator.global_rope(grid, torch.zeros(1), device)
-        self._time_features = 0
+        self._times: Tensor | None = None
         if self.global_rope is not None and aggregator.enable_3d_rope:
-            self._time_features = split_3d(aggregator.head_dim)[0]
+            # On the device, so that a frame's time costs the host two launches.
+            self._times = time_rows(times, split_3d(aggregator.head_dim)[0], device)
 
     def load(self, image: Tensor, special: Tensor, time: int) -> None:
         """Take the next frame: ``image [1, 3, H, W]``, special tokens, temporal position."""
-        self.image.copy_(image, non_blocking=True)
+        # Blocking: the caller may reuse pinned memory as soon as the step has returned.
+        self.image.copy_(image)
         self.special.copy_(special)
-        if self.global_rope is not None and self._time_features:
-            set_time(self.global_rope, self._time_features, time)
+        if self.global_rope is not None and self._times is not None:
+            set_time(self.global_rope, self._times, time)

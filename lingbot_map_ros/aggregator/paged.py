@@ -91,7 +91,8 @@ disable_global_rope
         self.kernel = kernel
         self.cache_dtype = cache_dtype
         self.kv_cache: FlashInferKVCacheManager | None = None
-        self._inputs: FrameInputs | None = None
+        self.inputs: FrameInputs | None = None
+        """Of the frame that ``run_frame`` runs; new ones for another image size."""
         self.place(torch.device(device), dtype)
 
     def place(self, device: torch.device, dtype: torch.dtype) -> None:
@@ -110,7 +111,7 @@ disable_global_rope
             device=device,
             kernel=self.kernel,
         )
-        self.kv_cache = self._inputs = None
+        self.kv_cache = self.inputs = None
         cast_matmul_weights_(self, device, dtype)
         self.to(device)
         self.set_image_statistics(device)
@@ -191,30 +192,21 @@ disable_global_rope
         height, width = images.shape[-2:]
         rows, columns = self.patch_embed.grid(height, width)
         cache = self.allocate(self.num_special + rows * columns)
-        if self._inputs is None or self._inputs.size != (height, width):
-            self._inputs = FrameInputs(self, height, width)
+        if self.inputs is None or self.inputs.size != (height, width):
+            self.inputs = FrameInputs(self, height, width, self.max_total_frames)
         scale = self.scale_frames if num_scale_frames is None else num_scale_frames
         time = cache.num_frames
-        state = cache.snapshot()
-        kept = False
-        try:
-            if mode != "keyframe":
-                cache._defer_eviction = True
+        with cache.transaction(deferred=mode != "keyframe", keep=mode != "skip"):
             cache.begin_frame()
-            self._inputs.load(images, self.special_tokens(time, 1, scale), time)
+            self.inputs.load(images, self.special_tokens(time, 1, scale), time)
             yield
-            kept = mode != "skip"
-        finally:
-            cache._defer_eviction = state.deferred
-            if not kept:
-                cache.restore(state)
 
     def run_frame(self) -> list[Tensor]:
         """Selected outputs for the frame of ``next_frame``, each ``[1, 1, P, 2 * dim]``.
 
         Works on the device alone, on fixed buffers.
         """
-        inputs, cache = self._inputs, self._running_cache()
+        inputs, cache = self.inputs, self._running_cache()
         if inputs is None:
             raise CacheError("run_frame() belongs in the body of next_frame()")
         patches = self.embed_patches(inputs.image)

@@ -69,23 +69,13 @@ class AggregatorStream(PagedAggregator):
             raise InputError("the scale frames of the first call are always kept")
         times = torch.arange(cache.num_frames, cache.num_frames + frames)
         attend = self._attend_together if frames > 1 else self._attend_through_cache
-        state = cache.snapshot()
-        kept = False
-        try:
-            if mode != "keyframe":
-                cache._defer_eviction = True
-            outputs = self.run_blocks(
+        with cache.transaction(deferred=mode != "keyframe", keep=mode != "skip"):
+            return self.run_blocks(
                 tokens,
                 self.frame_rope(grid, tokens.device),
                 self.global_rope(grid, times, tokens.device),
                 attend,
             )
-            kept = mode != "skip"
-        finally:
-            cache._defer_eviction = state.deferred
-            if not kept:
-                cache.restore(state)
-        return outputs
 
     def _tokens(
         self, x: Tensor, grid: tuple[int, int] | None, num_scale_frames: int

@@ -24,6 +24,7 @@ KERNELS = ("paged_fa2", "paged_fa3", "dense_fa2", "dense_fa3")
 """FlashInfer's kernels: over the page table, or over the pool as one dense tensor."""
 _FLASHINFER_DTYPES = (torch.float16, torch.bfloat16)
 _FLASHINFER_HEAD_DIMS = (64, 128, 256)
+_FLASHINFER_CAPABILITY = (7, 5)
 
 
 class AttentionBackend(Protocol):
@@ -79,6 +80,8 @@ def flashinfer_obstacles(device: torch.device, dtype: torch.dtype, head_dim: int
         obstacles.append(f"FlashInfer needs an NVIDIA GPU and the device is '{device}'")
     elif not torch.cuda.is_available():
         obstacles.append("FlashInfer needs CUDA and this PyTorch sees no GPU")
+    elif torch.cuda.get_device_capability(device) < _FLASHINFER_CAPABILITY:
+        obstacles.append("FlashInfer needs a GPU of compute capability 7.5 or later")
     if dtype not in _FLASHINFER_DTYPES:
         obstacles.append(f"FlashInfer takes float16 or bfloat16, not {dtype}")
     if head_dim not in _FLASHINFER_HEAD_DIMS:
@@ -157,7 +160,8 @@ def build_backend(
     """Build the back end ``name`` (``auto``, ``flashinfer`` or ``sdpa``), logging the reason.
 
     ``kernel``: of FlashInfer; ``auto`` measures which is the fastest here. Raises what
-    ``check_backend`` raises.
+    ``check_backend`` raises, and ``BackendUnavailableError`` when FlashInfer was asked for and none
+    of its kernels runs.
     """
     reason = check_backend(
         name,
@@ -175,6 +179,12 @@ def build_backend(
 
     problem = Problem(layout, num_heads, head_dim, dtype, cache_dtype, device)
     candidates = usable_kernels(cache_dtype, device)
-    chosen = fastest(problem, candidates) if kernel == "auto" else Kernel(kernel)
+    try:
+        chosen = fastest(problem, candidates) if kernel == "auto" else Kernel(kernel)
+    except BackendUnavailableError as error:
+        if name == "flashinfer":
+            raise BackendUnavailableError(f"{error}; choose attention_backend: sdpa") from error
+        logger.warning("attention back end: sdpa, which is slower (%s)", error)
+        return GatherSdpaBackend(device)
     logger.info("attention back end: flashinfer %s on %s, %s", chosen, device, cache_dtype)
     return FlashInferBackend(problem, chosen)

@@ -30,8 +30,6 @@ def fastest(problem: Problem, names: Sequence[str]) -> Kernel:
     do not build here are left out; ``BackendUnavailableError`` if none is left.
     """
     kernels = [kernel for name in names for kernel in _variants(name, problem)]
-    if len(kernels) == 1:
-        return kernels[0]
     path, key = cache_folder() / "attention.json", _key(problem, names)
     known = _read(path)
     for kernel in kernels:
@@ -45,16 +43,15 @@ def fastest(problem: Problem, names: Sequence[str]) -> Kernel:
     for kernel, build in zip(kernels, builds, strict=True):
         try:
             times[kernel] = milliseconds(problem, build.result())
-        except (RuntimeError, OSError, ValueError) as error:
+        except (RuntimeError, OSError, ValueError, ImportError) as error:
             failures.append(f"{kernel}: {error}")
             logger.warning("attention kernel %s does not run here: %s", kernel, error)
     if not times:
         raise BackendUnavailableError(
-            f"none of FlashInfer's kernels runs here ({'; '.join(failures)}); choose "
-            "attention_backend: sdpa"
+            f"none of FlashInfer's kernels runs here ({'; '.join(failures)})"
         )
     logger.info("attention kernels: %s", ", ".join(f"{k} {ms:.3f} ms" for k, ms in times.items()))
-    del builds
+    del builds, build
     torch.cuda.empty_cache()
     best = min(times, key=lambda kernel: times[kernel])
     _write(path, {**known, key: str(best)})
@@ -87,7 +84,7 @@ def milliseconds(problem: Problem, backend: FlashInferBackend) -> float:
         backend.run(q, kv)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
             for _ in range(_REPEATS):
                 backend.run(q, kv)
         times = []
@@ -117,13 +114,16 @@ def _variants(name: str, problem: Problem) -> list[Kernel]:
 
 
 def _key(problem: Problem, names: Sequence[str]) -> str:
-    from importlib.metadata import version
-
+    try:
+        import flashinfer
+    # Built for another PyTorch or CUDA it fails with either.
+    except (ImportError, OSError) as error:
+        raise BackendUnavailableError(f"flashinfer cannot be imported ({error})") from error
     layout = problem.layout
     return " ".join(
         (
             torch.cuda.get_device_name(problem.device),
-            f"torch {torch.__version__} flashinfer {version('flashinfer-python')}",
+            f"torch {torch.__version__} flashinfer {flashinfer.__version__}",
             f"{layout.tokens_per_frame}x{layout.scale_frames + layout.window}",
             f"{problem.num_heads}x{problem.head_dim} {problem.dtype} {problem.cache_dtype}",
             ",".join(names),

@@ -8,6 +8,7 @@ All index buffers are fixed and every plan writes into them, so that a CUDA grap
 
 import importlib.util
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +76,7 @@ class FlashInferBackend:
                 self._paged = _Paged(self._problem, self.kernel, self._workspace)
             self._planned = self._paged
             self._paged.plan(table, num_queries)
-        self._uploaded.record()
+        self._uploaded.record(torch.cuda.current_stream(self._problem.device))
 
     def run(self, q: Tensor, kv: Tensor) -> Tensor:
         """Attend with the current plan."""
@@ -100,6 +101,24 @@ def _indices(count: int, device: torch.device) -> Tensor:
     return torch.zeros(count, dtype=torch.int32, device=device)
 
 
+class _Wrappers:
+    """FlashInfer's wrappers by the number of queries that their fixed buffers serve.
+
+    That of a frame stays, because recorded graphs read its buffers; of the others the newest does.
+    """
+
+    def __init__(self, frame: int, make: Callable[[], Any]) -> None:
+        self._frame = frame
+        self._make = make
+        self._made: dict[int, Any] = {}
+
+    def __call__(self, num_queries: int) -> Any:
+        if num_queries not in self._made:
+            self._made = {n: made for n, made in self._made.items() if n == self._frame}
+            self._made[num_queries] = self._make()
+        return self._made[num_queries]
+
+
 class _Paged:
     """Attention over the page table."""
 
@@ -109,23 +128,24 @@ class _Paged:
         self._device = problem.device
         self._page_size = problem.layout.page_size
         self._arguments = _arguments(problem)
-        self._queries = 0
-        self._make = lambda: flashinfer.BatchPrefillWithPagedKVCacheWrapper(
-            workspace,
-            kv_layout="NHD",
-            use_cuda_graph=True,
-            qo_indptr_buf=_indices(2, self._device),
-            paged_kv_indptr_buf=_indices(2, self._device),
-            paged_kv_indices_buf=_indices(problem.layout.num_pages, self._device),
-            paged_kv_last_page_len_buf=_indices(1, self._device),
-            backend=kernel.name.removeprefix("paged_").removeprefix("dense_"),
+        wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper
+        self._wrappers = _Wrappers(
+            problem.layout.tokens_per_frame,
+            lambda: wrapper(
+                workspace,
+                kv_layout="NHD",
+                use_cuda_graph=True,
+                qo_indptr_buf=_indices(2, self._device),
+                paged_kv_indptr_buf=_indices(2, self._device),
+                paged_kv_indices_buf=_indices(problem.layout.num_pages, self._device),
+                paged_kv_last_page_len_buf=_indices(1, self._device),
+                backend=kernel.name.removeprefix("paged_").removeprefix("dense_"),
+            ),
         )
         self._wrapper: Any = None
 
     def plan(self, table: PageTable, num_queries: int) -> None:
-        if num_queries != self._queries:
-            # Fixed buffers serve one number of queries.
-            self._wrapper, self._queries = self._make(), num_queries
+        self._wrapper = self._wrappers(num_queries)
         pages = torch.tensor(table.visible, dtype=torch.int32)
         self._wrapper.plan(
             torch.tensor([0, num_queries], dtype=torch.int32),
@@ -150,20 +170,22 @@ class _Dense:
 
         self._splits = kernel.splits
         self._arguments = _arguments(problem)
-        self._queries = 0
-        self._make = lambda: flashinfer.BatchPrefillWithRaggedKVCacheWrapper(
-            workspace,
-            kv_layout="NHD",
-            use_cuda_graph=True,
-            qo_indptr_buf=_indices(kernel.splits + 1, problem.device),
-            kv_indptr_buf=_indices(kernel.splits + 1, problem.device),
-            backend=kernel.name.removeprefix("dense_"),
+        wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper
+        self._wrappers = _Wrappers(
+            problem.layout.tokens_per_frame,
+            lambda: wrapper(
+                workspace,
+                kv_layout="NHD",
+                use_cuda_graph=True,
+                qo_indptr_buf=_indices(kernel.splits + 1, problem.device),
+                kv_indptr_buf=_indices(kernel.splits + 1, problem.device),
+                backend=kernel.name.removeprefix("dense_"),
+            ),
         )
         self._wrapper: Any = None
 
     def plan(self, run: tuple[int, int], num_queries: int) -> None:
-        if num_queries != self._queries:
-            self._wrapper, self._queries = self._make(), num_queries
+        self._wrapper = self._wrappers(num_queries)
         parts = torch.arange(self._splits + 1, dtype=torch.int64)
         start, end = run
         self._wrapper.plan(

@@ -115,14 +115,21 @@ class PagedCache:
         self._defer_eviction = False
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Restore every block's frames and the deferral flag if the body raises."""
+    def transaction(self, *, deferred: bool = False, keep: bool = True) -> Iterator[None]:
+        """Restore every block's frames if the body raises, or does not ``keep`` them.
+
+        ``deferred``: eviction is held back in the body. Afterwards it is as it was, in any case.
+        """
         state = self.snapshot()
+        kept = False
         try:
+            self._defer_eviction |= deferred
             yield
-        except BaseException:
-            self.restore(state)
-            raise
+            kept = keep
+        finally:
+            self._defer_eviction = state.deferred
+            if not kept:
+                self.restore(state)
 
     def snapshot(self) -> CacheSnapshot:
         """State that ``restore`` brings back, as long as no evicted page was written since."""
@@ -139,15 +146,6 @@ class PagedCache:
             other.moves = other.moves[: max(len(other.moves) - undone, 0)]
         self._tables, self._defer_eviction = list(state.tables), state.deferred
         self._step = None
-
-    @contextmanager
-    def deferring(self) -> Iterator[None]:
-        """Hold eviction back within the body, whatever happens there."""
-        before, self._defer_eviction = self._defer_eviction, True
-        try:
-            yield
-        finally:
-            self._defer_eviction = before
 
     def _advance(
         self, table: PageTable, operation: object, apply: Callable[[PageTable], PageTable]

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotary position embeddings: 2D (row, column) and 3D (time, row, column).
 
-Angles are computed in float64 for the positions at hand, so there is no table that a long stream
-or a large image could run out of, and are cast to float32 once for all blocks of a call.
+Angles are computed in float64 for the positions at hand, so there is no table that a large image
+could run out of, and are cast to float32 once for all blocks of a call.
 """
 
 from typing import NamedTuple
@@ -55,11 +55,19 @@ def rope_3d(positions: Tensor, split: tuple[int, int, int], theta: float = 10000
     return _table(angles, interleaved=True)
 
 
-def set_time(table: RotaryTable, features: int, time: int, theta: float = 10000.0) -> None:
-    """Rewrite the time part, ``features`` wide, of a ``rope_3d`` table of one frame in place."""
-    now = rope_3d(torch.tensor([[time, 0, 0]]), (features, 0, 0), theta)
-    for buffer, value in ((table.cos, now.cos), (table.sin, now.sin)):
-        buffer[..., :features] = value.to(buffer.device, non_blocking=True)
+def time_rows(times: int, features: int, device: torch.device, theta: float = 10000.0) -> Tensor:
+    """Time parts ``[2, times, features]``, cosines and sines, of ``rope_3d`` tables."""
+    positions = torch.zeros(times, 3)
+    positions[:, 0] = torch.arange(times)
+    table = rope_3d(positions, (features, 0, 0), theta)
+    return torch.stack((table.cos[0], table.sin[0])).to(device)
+
+
+def set_time(table: RotaryTable, rows: Tensor, time: int) -> None:
+    """Rewrite the time part of a ``rope_3d`` table of one frame in place, from ``time_rows``."""
+    features = rows.shape[-1]
+    table.cos[..., :features] = rows[0, time]
+    table.sin[..., :features] = rows[1, time]
 
 
 def _table(angles: Tensor, *, interleaved: bool) -> RotaryTable:

@@ -21,10 +21,12 @@ class FrameGraphs:
     returns is a copy, safe from the next one. Where recording fails, functions run as they are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Outputs]] = {}
         self._seen: set[Hashable] = set()
         self._memory: Any = None
+        self._stream: torch.cuda.Stream | None = None
         self._enabled = True
 
     def run(self, key: Hashable, function: Callable[[], Outputs]) -> Outputs:
@@ -47,10 +49,16 @@ class FrameGraphs:
     ) -> tuple[torch.cuda.CUDAGraph, Outputs] | None:
         graph = torch.cuda.CUDAGraph()
         try:
-            # One graph after the other: what each leaves behind is copied before the next one runs,
-            # so all may use the same memory.
-            with torch.cuda.graph(graph, pool=self._memory):
-                outputs = function()
+            # The device need not be the current one, which PyTorch would take. Other threads may
+            # go on with CUDA meanwhile.
+            with torch.cuda.device(self._device):
+                self._stream = self._stream or torch.cuda.Stream()
+                # One graph after the other: what each leaves behind is copied before the next one
+                # runs, so all may use the same memory.
+                with torch.cuda.graph(
+                    graph, self._memory, self._stream, capture_error_mode="thread_local"
+                ):
+                    outputs = function()
         except RuntimeError as error:
             self._enabled = False
             self._graphs.clear()

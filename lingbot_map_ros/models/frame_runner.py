@@ -5,6 +5,7 @@
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -44,8 +45,8 @@ class FrameRunner:
     ) -> None:
         self._aggregator, self._camera, self._depth = aggregator, camera_head, depth_head
         self._device = aggregator.device
-        self._graphs = FrameGraphs()
-        self._cache: object = None
+        self._graphs = FrameGraphs(self._device)
+        self._reads: tuple[ref[object], ...] = ()
         self._compiled = compile and not compile_obstacle(self._device)
         if self._compiled:
             for part in (aggregator, camera_head):
@@ -61,13 +62,15 @@ class FrameRunner:
             poses = self._camera(outputs[-1][:, :, 0])[:, 0]
             return (poses, *self._depth(outputs, height, width)) if depth else (poses,)
 
-        cache = self._aggregator.kv_cache
+        cache, inputs = self._aggregator.kv_cache, self._aggregator.inputs
         moving = self._camera.enable_3d_rope  # Its rotary table is new in every frame.
-        if cache is None or not cache.backend.capturable or moving:
+        if cache is None or inputs is None or not cache.backend.capturable or moving:
             return run()
-        if self._cache is not cache:
-            # Graphs hold the addresses of the caches that they were recorded with.
-            self._graphs, self._cache = FrameGraphs(), cache
+        # Graphs hold the addresses of the buffers that they were recorded with, but must not keep
+        # those of another image size from being freed.
+        reads: tuple[ref[object], ...] = (ref(cache), ref(inputs))
+        if self._reads != reads:
+            self._graphs, self._reads = FrameGraphs(self._device), reads
         return self._graphs.run((height, width, depth), run)
 
     def scale_frames(

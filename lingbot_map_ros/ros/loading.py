@@ -124,17 +124,13 @@ def plan_memory(
     """
     from lingbot_map_ros.layers.attention_backends import flashinfer_obstacles
     from lingbot_map_ros.mapping.voxel_map import VoxelMap
-    from lingbot_map_ros.streaming.memory import (
-        GIB,
-        MapMemory,
-        MemorySettings,
-        available_memory,
-    )
+    from lingbot_map_ros.streaming.device_memory import available_memory, shares_host_memory
+    from lingbot_map_ros.streaming.memory import GIB, MapMemory, MemorySettings
     from lingbot_map_ros.streaming.memory_advice import check_memory
 
     cache_dtype = _cache_dtype(parameters)
     obstacles = flashinfer_obstacles(device, dtype, model.config.head_dim)
-    shared = device.type == "cpu"
+    shared = shares_host_memory(device)
     settings = MemorySettings(
         model.config,
         *image_size,

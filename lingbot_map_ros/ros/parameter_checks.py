@@ -9,6 +9,7 @@ import dataclasses
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.ros.frames import parse_base_to_camera
 from lingbot_map_ros.ros.parameters import Parameters
+from lingbot_map_ros.streaming.keyframes import check_depth
 
 
 def check(values: Parameters) -> None:
@@ -42,11 +43,7 @@ def check(values: Parameters) -> None:
             f"attention_kernel: {values.attention_kernel} is one of FlashInfer's, but "
             "attention_backend is sdpa; set one of the two to auto"
         )
-    if values.depth_every > 1 and values.keyframe_mode == "motion":
-        raise ConfigurationError(
-            f"depth_every: {values.depth_every} does not go with keyframe_mode: motion, which "
-            "needs the depth of every frame; set depth_every to 1 or keyframe_mode to interval"
-        )
+    check_depth(values.keyframe_mode, values.depth_every)
     if values.image_size % 14:
         raise ConfigurationError(
             f"image_size must be 0 or a multiple of 14, not {values.image_size}; "

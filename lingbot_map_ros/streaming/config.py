@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lingbot_map_ros.errors import ConfigurationError
-from lingbot_map_ros.streaming.keyframes import KeyframeRule
+from lingbot_map_ros.streaming.keyframes import KeyframeRule, check_depth
 
 if TYPE_CHECKING:
     from lingbot_map_ros.models.gct_stream import GCTStream
@@ -43,11 +43,7 @@ class SessionConfig:
     @property
     def keyframe_rule(self) -> KeyframeRule:
         """The keyframe settings as a rule; raises ConfigurationError when one is out of range."""
-        if self.depth_every > 1 and self.keyframe_mode == "motion":
-            raise ConfigurationError(
-                f"depth_every {self.depth_every} does not go with keyframe_mode motion, which "
-                "needs the depth of every frame; use depth_every 1 or keyframe_mode interval"
-            )
+        check_depth(self.keyframe_mode, self.depth_every)
         return KeyframeRule(
             self.keyframe_mode,
             self.keyframe_interval,

@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lingbot_map_ros.geometry.poses import invert, rotation_angle
-from lingbot_map_ros.streaming.comparison import Comparison
+from lingbot_map_ros.streaming.comparison import Comparison, median
 from lingbot_map_ros.streaming.observation import Observation
 
 HISTORY = 64
@@ -115,8 +114,8 @@ class View:
         """Reduce an observation whose raw depth becomes map units by `scale`."""
         log_depth = log_confidence = None
         if frame.depth is not None and frame.confidence is not None:
-            depth = float(np.median(frame.depth[::STRIDE, ::STRIDE])) * scale
-            above = float(np.median(frame.confidence[::STRIDE, ::STRIDE])) - 1.0
+            depth = median(frame.depth[::STRIDE, ::STRIDE]) * scale
+            above = median(frame.confidence[::STRIDE, ::STRIDE]) - 1.0
             log_depth = math.log(max(depth, 1e-9))
             log_confidence = math.log(max(above, CONFIDENCE_FLOOR))
         seen = frame.frame
@@ -173,8 +172,8 @@ class Guard:
         change = None if view.log_depth is None else abs(view.log_depth - self.scene_log_depth)
         agreement = None if view.comparison is None else view.comparison.agreement
         period = view.stamp_ns - self.last.stamp_ns
-        return replace(
-            self.begin(view),
+        return self._seen(
+            view,
             translation=self.translation.add(translation),
             rotation=self.rotation.add(rotation),
             depth_change=self.depth_change.add(change),
@@ -185,11 +184,15 @@ class Guard:
 
     def begin(self, view: View) -> Guard:
         """Return the guard that has seen a scale frame, whose step is not judged."""
+        return self._seen(view)
+
+    def _seen(self, view: View, **steps: History) -> Guard:
         return replace(
             self,
             last=view,
             scene_log_depth=self.scene_log_depth if view.log_depth is None else view.log_depth,
             contrast=self.contrast.add(view.contrast),
+            **steps,
         )
 
     def _elapsed(self, view: View, lost: int) -> float:
@@ -201,7 +204,7 @@ class Guard:
         if view.log_confidence is None or not self.confidence.armed:
             return ""
         usual = self.confidence.median()
-        spread = float(np.median(np.abs(np.asarray(self.confidence.values) - usual)))
+        spread = History(tuple(abs(v - usual) for v in self.confidence.values)).median()
         if usual - view.log_confidence > max(MIN_CONFIDENCE_DROP, FACTOR * 1.4826 * spread):
             return (
                 f"confidence collapsed to {1 + math.exp(view.log_confidence):.3g}, "
@@ -225,11 +228,9 @@ class Guard:
         return ""
 
 
-def contrast(image: NDArray[np.uint8]) -> float:
-    """Standard deviation in grey levels of a subsampled image [H, W, 3]."""
-    return float(image[::8, ::8].mean(-1).std())
-
-
 def _steps(last: View, view: View) -> tuple[float, float]:
-    step = invert(last.pose_odom) @ view.pose_odom
-    return float(np.linalg.norm(step[:3, 3])), float(rotation_angle(step))
+    """Translation, and rotation in rad, from one pose to the other."""
+    difference = view.pose_odom[:3] - last.pose_odom[:3]
+    # The rotations' chord, which is 2 sqrt(2) sin(angle / 2), is exact for small angles.
+    half = float(np.linalg.norm(difference[:, :3])) / math.sqrt(8)
+    return float(np.linalg.norm(difference[:, 3])), 2 * math.asin(min(half, 1.0))

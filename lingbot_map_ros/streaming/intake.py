@@ -1,43 +1,46 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a stream takes in: an image and its stamp, checked and prepared for the network."""
+"""Images on their way into a stream: checked, prepared for the network, numbered."""
 
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from lingbot_map_ros.errors import InputError
-from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.streaming.camera_model import CameraModel
-from lingbot_map_ros.streaming.guard import contrast
 from lingbot_map_ros.streaming.image_files import require_rgb
-from lingbot_map_ros.streaming.observation import Frame
-from lingbot_map_ros.streaming.preprocessing import Preprocessor
+from lingbot_map_ros.streaming.observation import Frame, contrast
+from lingbot_map_ros.streaming.preprocessing import InputSize, Preprocessor
 
 
 class Intake:
-    """Makes frames for a network, where it runs.
+    """Makes frames of images, with a preprocessor for the size and the calibration at hand."""
 
-    What was prepared for one size and calibration is kept for as long as both stay.
-    """
-
-    def __init__(self, model: GCTStream) -> None:
-        self._model = model
+    def __init__(self, config: InputSize, device: torch.device) -> None:
+        self._config = config
+        self._device = device
         self._preprocessor: Preprocessor | None = None
         self._made_for: tuple[tuple[int, ...], CameraModel | None] = ((), None)
 
     def frame(
         self,
         image: NDArray[np.uint8],
-        stamp_ns: int,
-        index: int,
-        size: tuple[int, ...],
         camera: CameraModel | None,
+        size: tuple[int, ...],
+        *,
+        index: int,
+        stamp_ns: int,
     ) -> Frame:
-        """Prepare frame ``index`` of a stream whose images have the shape ``size``, if not empty.
+        """Prepare an image, uint8 RGB ``[H, W, 3]``, of a stream whose images have this shape.
 
-        Raises InputError for anything but uint8 RGB ``[H, W, 3]`` of that shape and an integer.
+        Raises
+        ------
+        InputError
+            Not such an image, or another ``size``, where that is not empty; a stamp that is no
+            integer.
+
         """
         if not isinstance(stamp_ns, int | np.integer):
             raise InputError(
@@ -50,12 +53,15 @@ class Intake:
                 f"{image.shape[0]} in mid-stream; reset the session first"
             )
         preprocessor = self._preprocessor_for(image.shape, camera)
-        return Frame(index, stamp_ns, preprocessor(image), contrast(image), preprocessor.intrinsics)
+        tensor = preprocessor(image)
+        return Frame(index, stamp_ns, tensor, contrast(image), preprocessor.intrinsics)
 
     def _preprocessor_for(self, shape: tuple[int, ...], camera: CameraModel | None) -> Preprocessor:
-        if self._preprocessor is None or self._made_for != (shape, camera):
+        made_for = (shape, camera)
+        if self._preprocessor is None or self._made_for != made_for:
+            height, width = shape[:2]
             self._preprocessor = Preprocessor(
-                shape[0], shape[1], self._model.config, self._model.device, camera=camera
+                height, width, self._config, self._device, camera=camera
             )
-            self._made_for = (shape, camera)
+            self._made_for = made_for
         return self._preprocessor

@@ -10,14 +10,26 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.geometry.projection import mean_induced_flow
-from lingbot_map_ros.streaming.observation import Observation
+
+if TYPE_CHECKING:
+    from lingbot_map_ros.streaming.observation import Observation
 
 KEYFRAME_MODES = ("interval", "motion", "manual")
+
+
+def check_depth(mode: str, depth_every: int) -> None:
+    """Refuse keyframes by motion where frames lack depth (ConfigurationError)."""
+    if depth_every > 1 and mode == "motion":
+        raise ConfigurationError(
+            f"depth_every: {depth_every} does not go with keyframe_mode: motion, which needs the "
+            "depth of every frame; set depth_every to 1 or keyframe_mode to interval"
+        )
 
 
 class Intent(enum.Enum):

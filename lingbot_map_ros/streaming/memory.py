@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -151,18 +150,6 @@ class MemorySettings:
         return max(aggregator, outputs + int(group * height * width * channels * item))
 
 
-def available_memory(device: torch.device, limit_gb: float = 0.0) -> int:
-    """Bytes that this process may still take on a device, at most `limit_gb` (0: no limit)."""
-    if device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(device)
-        # Older versions of PyTorch can set this limit but not tell it.
-        fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _device: 1.0)
-        free = min(free, int(fraction(device) * total) - torch.cuda.memory_reserved(device))
-    else:
-        free = _available_host_memory()
-    return min(free, int(limit_gb * 1e9)) if limit_gb > 0 else free
-
-
 @lru_cache(maxsize=8)
 def _weight_bytes(config: GCTConfig, dtype: torch.dtype, gpu: bool) -> int:
     """Bytes of the weights; the matrices are in the compute dtype, but for the camera head's."""
@@ -179,12 +166,3 @@ def _weight_bytes(config: GCTConfig, dtype: torch.dtype, gpu: bool) -> int:
         for p in module.parameters(recurse=False)
     )
     return total - matrices * (FLOAT - dtype.itemsize)
-
-
-def _available_host_memory() -> int:
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and (text := limit.read_text(encoding="ascii").strip()) != "max":
-        free = min(free, int(text) - int(used.read_text(encoding="ascii")))
-    return free

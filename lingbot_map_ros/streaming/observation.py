@@ -51,10 +51,10 @@ class Frame:
 
     def on_device(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Pixels and thumbnail on the device, where they are quickly made."""
-        scaled = (self.tensor * 255).round().clamp(0, 255).to(torch.uint8)
-        grey = self.tensor.float().mean(0, keepdim=True) * 255
+        pixels = (self.tensor * 255).round_().to(torch.uint8)
+        grey = self.tensor.mean(0, keepdim=True) * 255
         small = torch.nn.functional.avg_pool2d(grey[None], self.thumbnail_stride)[0, 0]
-        return scaled.permute(1, 2, 0).contiguous(), small
+        return pixels.permute(1, 2, 0).contiguous(), small
 
     @cached_property
     def _on_host(self) -> tuple[Any, Any]:
@@ -86,39 +86,56 @@ class Observation:
     """Everything is finite and the encoding is a pose; see ``geometry.poses.is_valid_pose``."""
 
 
+def contrast(image: NDArray[np.uint8]) -> float:
+    """Standard deviation in grey levels of a subsampled image [H, W, 3]."""
+    # By channels: numpy takes several times as long for a mean over an axis of three.
+    red, green, blue = (image[::8, ::8, i] for i in range(3))
+    return float((np.add(red, green, dtype=np.uint16) + blue).std()) / 3
+
+
 def observe(frames: Sequence[Frame], prediction: Prediction) -> list[Observation]:
     """Bring the predictions of one call to the host, a frame each."""
     # All in one copy, which waits for the network but once; a GPU is still at work until then.
     new = [frame for frame in frames if not frame.is_on_host]
     views = [view for frame in new for view in frame.on_device()]
-    encodings, *rest = to_host(prediction.pose_enc, prediction.depth, prediction.confidence, *views)
-    maps, arrays = rest[:2], rest[2:]
+    encodings, depth, confidence, sums, *arrays = to_host(
+        prediction.pose_enc, prediction.depth, prediction.confidence, _sums(prediction), *views
+    )
     for frame, pixels, thumbnail in zip(new, arrays[::2], arrays[1::2], strict=True):
         frame.remember(pixels, thumbnail)
     encodings = encodings.astype(np.float64)
-    depths, confidences = ([None] * len(frames) if m is None else list(m) for m in maps)
     poses, fov = decode_pose(encodings)
-    valid = is_valid_pose(encodings)
+    valid = is_valid_pose(encodings) & (sums is None or np.isfinite(sums))
     height, width = frames[0].tensor.shape[-2:]
-    observations = []
-    for i, frame in enumerate(frames):
-        finite = all(m is None or np.isfinite(m).all() for m in (depths[i], confidences[i]))
-        observations.append(
-            Observation(
-                frame=frame,
-                pose=poses[i],
-                intrinsics=intrinsics_from_fov(fov[i], (height, width)),
-                depth=depths[i],
-                confidence=confidences[i],
-                valid=bool(valid[i]) and finite,
-            )
+    intrinsics = intrinsics_from_fov(fov, (height, width))
+    return [
+        Observation(
+            frame=frame,
+            pose=poses[i],
+            intrinsics=intrinsics[i],
+            depth=None if depth is None else depth[i],
+            confidence=None if confidence is None else confidence[i],
+            valid=bool(valid[i]),
         )
-    return observations
+        for i, frame in enumerate(frames)
+    ]
+
+
+def _sums(prediction: Prediction) -> torch.Tensor | None:
+    """A number for each frame ``[S]`` that is finite if all of its depth and confidence is.
+
+    The device makes it while the host waits, which then need not read the maps once more. It is not
+    finite either where they are so large that their sum overflows: nothing to be trusted.
+    """
+    if prediction.depth is None or prediction.confidence is None:
+        return None
+    return (prediction.depth + prediction.confidence).flatten(1).sum(1)
 
 
 def to_host(*tensors: torch.Tensor | None) -> list[Any]:
     """Copy tensors to arrays on the host, from a GPU all at once; None stays None."""
-    if not any(tensor is not None and tensor.is_cuda for tensor in tensors):
+    device = next((t.device for t in tensors if t is not None and t.is_cuda), None)
+    if device is None:
         return [None if tensor is None else tensor.numpy() for tensor in tensors]
     copies = [
         # Into pinned memory, which a GPU writes several times faster.
@@ -128,5 +145,5 @@ def to_host(*tensors: torch.Tensor | None) -> list[Any]:
     for tensor, copy in zip(tensors, copies, strict=True):
         if tensor is not None and copy is not None:
             copy.copy_(tensor, non_blocking=True)
-    torch.cuda.current_stream().synchronize()
+    torch.cuda.current_stream(device).synchronize()
     return [None if copy is None else copy.numpy() for copy in copies]

@@ -227,6 +227,13 @@ class Preprocessor:
 
 def _upload(image: np.ndarray, device: torch.device) -> torch.Tensor:
     """Bytes [1, 3, H, W] on the device of an image [H, W, 3]."""
-    # torch wants writable memory without negative strides; messages may offer neither.
-    pixels = torch.from_numpy(np.require(image, requirements=["C", "W"]))
+    if device.type == "cuda":
+        # By way of pinned memory, of which PyTorch sees to it that nobody writes there before the
+        # copy has ended; from other memory the host would wait for the copy, and the caller might
+        # change the image.
+        pixels = torch.empty(image.shape, dtype=torch.uint8, pin_memory=True)
+        np.copyto(pixels.numpy(), image)
+    else:
+        # torch wants writable memory without negative strides; messages may offer neither.
+        pixels = torch.from_numpy(np.require(image, requirements=["C", "W"]))
     return pixels.to(device, non_blocking=True).permute(2, 0, 1)[None]

@@ -56,12 +56,11 @@ class StreamingSession:
         self.config = config or SessionConfig()
         self.camera = camera
         self._model = model
-        self._state = StreamState()
+        self._state = StreamState(epoch=-1)
         self._limits = Limits.of(self.config, model)
         self._rule = self.config.keyframe_rule
         self._stepper = Stepper(model, self.config, self._limits)
-        self._intake = Intake(model)
-        self._epoch = -1
+        self._intake = Intake(model.config, model.device)
         self.reset()
 
     def step(self, image: NDArray[np.uint8], stamp_ns: int) -> list[FrameResult]:
@@ -82,14 +81,15 @@ class StreamingSession:
         """
         began = time.perf_counter()
         before = self._state
-        frame = self._intake.frame(image, stamp_ns, before.frames, before.size, self.camera)
+        frame = self._intake.frame(
+            image, self.camera, before.size, index=before.frames, stamp_ns=stamp_ns
+        )
         prepared = time.perf_counter()
         try:
             after, results = self._stepper.advance(
                 replace(before, frames=before.frames + 1, size=image.shape),
                 self._rule,
                 frame,
-                self._epoch,
             )
         except BaseException:
             self._state = replace(before, stale=before.stale or self._stepper.emptied)
@@ -183,13 +183,12 @@ class StreamingSession:
         self._model.reset()
         if not keep_mode:
             self._rule = self.config.keyframe_rule
-        self._state = StreamState()
-        self._epoch += 1
+        self._state = StreamState(epoch=self._state.epoch + 1)
 
     @property
     def epoch(self) -> int:
         """Number of resets."""
-        return self._epoch
+        return self._state.epoch
 
     @property
     def state(self) -> SessionState:
@@ -219,7 +218,7 @@ class StreamingSession:
         state, quality = self._state, self._state.quality
         return SessionStatus(
             state=self.state,
-            epoch=self._epoch,
+            epoch=state.epoch,
             frames=state.frames,
             gathered=len(state.gathered),
             needed=self._limits.scale_frames,

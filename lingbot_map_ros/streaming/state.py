@@ -44,6 +44,7 @@ class Pending:
 class StreamState:
     """State of a stream within an epoch."""
 
+    epoch: int = 0
     frames: int = 0
     """Images that came; also the index of the next."""
     size: tuple[int, ...] = ()

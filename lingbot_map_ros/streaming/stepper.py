@@ -5,15 +5,20 @@
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import replace
 
 from lingbot_map_ros.aggregator.stream import FrameMode
 from lingbot_map_ros.geometry.alignment import AlignmentError
 from lingbot_map_ros.models.gct_stream import GCTStream
-from lingbot_map_ros.streaming.comparison import MAX_FLOW, Comparison, compare
 from lingbot_map_ros.streaming.config import Limits, SessionConfig
-from lingbot_map_ros.streaming.guard import ANOTHER_SCENE, Guard, View
+from lingbot_map_ros.streaming.guard import Guard, View
+from lingbot_map_ros.streaming.handout import (
+    WithheldError,
+    hand_out,
+    judge,
+    placement_of,
+    view_of,
+)
 from lingbot_map_ros.streaming.keyframes import Intent, KeyframeRule
 from lingbot_map_ros.streaming.observation import Frame, Observation, observe
 from lingbot_map_ros.streaming.pending_policy import PendingPolicy
@@ -23,20 +28,12 @@ from lingbot_map_ros.streaming.windows import HandedOut, Placement, reopen, star
 
 logger = logging.getLogger(__name__)
 
-RECOVERY = 10
-"""Frames after a loss whose covariance is raised, at first `RECOVERY_COVARIANCE` times."""
-RECOVERY_COVARIANCE = 100.0
-
 _MODE: dict[Intent, FrameMode] = {
     Intent.KEEP: "keyframe",
     Intent.SKIP: "skip",
     Intent.MEASURE: "pending",
     Intent.ASK: "pending",
 }
-
-
-class _WithheldError(Exception):
-    """Leaves a transaction because the guard does not believe the output."""
 
 
 class Stepper:
@@ -54,11 +51,10 @@ class Stepper:
         self._policy = PendingPolicy(model, config, limits)
 
     def advance(
-        self, state: StreamState, rule: KeyframeRule, frame: Frame, epoch: int
+        self, state: StreamState, rule: KeyframeRule, frame: Frame
     ) -> tuple[StreamState, list[FrameResult]]:
         """Process one frame; see `StreamingSession.step`."""
         self.emptied = False
-        self._epoch = epoch
         if state.track.guard.is_blank(frame.contrast):
             return self._withhold(state, "the image is blank", showed=False), []
         if not state.open:
@@ -73,7 +69,7 @@ class Stepper:
             return self._track(window, rule, frame, anchoring)
         except AlignmentError as error:
             return self._new_segment(state, frame, str(error))
-        except _WithheldError as reason:
+        except WithheldError as reason:
             if anchoring:
                 return self._new_segment(state, frame, str(reason))
             return self._policy.settle_lost(self._withhold(window, str(reason), showed=True)), []
@@ -115,8 +111,8 @@ class Stepper:
         )
         results = []
         for observation in observations:
-            view = self._view(state, observation)
-            state, result = self._hand_out(state, observation, view, keyframe=True, judged=False)
+            view = view_of(state, observation)
+            state, result = hand_out(state, observation, view, keyframe=True, judged=False)
             results.append(result)
         return state, results
 
@@ -130,7 +126,7 @@ class Stepper:
                 frame.tensor[None], _MODE[intent], depth=self._wants_depth(state, intent)
             )
             observation = observe([frame], prediction)[0]
-            view = self._judge(state, observation, anchoring)
+            view = judge(state, observation, anchoring=anchoring)
             if intent is Intent.ASK:
                 return self._ask(state, observation, view)
             keep = intent is Intent.KEEP
@@ -138,7 +134,7 @@ class Stepper:
                 keep = rule.keeps(
                     observation, state.keyframes[-1], first=state.first, skipped=state.skipped
                 )
-            state, result = self._hand_out(state, observation, view, keyframe=keep)
+            state, result = hand_out(state, observation, view, keyframe=keep)
             if keep:
                 state = state.keep(observation, self._limits.overlap)
             else:
@@ -162,9 +158,7 @@ class Stepper:
             state = self._policy.applied(state)
         drop = over and self._policy.drops
         before = state.track
-        state, result = self._hand_out(
-            state, observation, view, keyframe=not drop, pending=not drop
-        )
+        state, result = hand_out(state, observation, view, keyframe=not drop, pending=not drop)
         if drop:
             self._model.rollback()
             return state, [result]
@@ -180,7 +174,7 @@ class Stepper:
             self._model,
             state.keyframes,
             HandedOut(last.frame, view.pose_odom),
-            _placement(state),
+            placement_of(state),
             self._limits.scale_frames,
         )
         logger.info(
@@ -219,22 +213,6 @@ class Stepper:
         )
         return self._gather(state, frame)
 
-    def _judge(self, state: StreamState, observation: Observation, anchoring: bool) -> View:
-        """Compare a frame with the recent ones; raises when it cannot be true."""
-        if not observation.valid:
-            raise _WithheldError("the network's output is not finite, or no pose")
-        # Large motion excuses a frame, but not one that a lost stream would go on from.
-        elsewhere = state.lost > 0 and state.reason.startswith(ANOTHER_SCENE)
-        max_flow = math.inf if anchoring or elsewhere else MAX_FLOW
-        last = state.track.last
-        comparison = None if last is None else compare(last, observation, max_flow)
-        view = self._view(state, observation, comparison)
-        if reason := state.track.guard.reject(view, state.lost):
-            raise _WithheldError(reason)
-        if anchoring and elsewhere and comparison is None:
-            raise _WithheldError("nothing of what the last keyframes saw is in view")
-        return view
-
     def _withhold(
         self, state: StreamState, reason: str, *, showed: bool, count: int = 1
     ) -> StreamState:
@@ -246,57 +224,3 @@ class Stepper:
         # Windows are aligned, and the map is made, by the depth of keyframes.
         due = state.track.since_depth + 1 >= self._config.depth_every
         return due or intent is not Intent.SKIP
-
-    def _view(
-        self, state: StreamState, observation: Observation, comparison: Comparison | None = None
-    ) -> View:
-        placement = _placement(state)
-        pose_odom = placement.pose_odom(observation.pose)
-        return View.of(observation, pose_odom, placement.scale, comparison)
-
-    def _hand_out(
-        self,
-        state: StreamState,
-        observation: Observation,
-        view: View,
-        *,
-        keyframe: bool,
-        pending: bool = False,
-        judged: bool = True,
-    ) -> tuple[StreamState, FrameResult]:
-        """Accept a frame: what the next ones are compared with, and what the caller gets."""
-        track, placement, frame = state.track, _placement(state), observation.frame
-        recovering = RECOVERY if state.lost else track.recovering
-        depth = observation.depth
-        if depth is not None and placement.scale != 1.0:
-            depth = depth * depth.dtype.type(placement.scale)
-        result = FrameResult(
-            epoch=self._epoch,
-            index=frame.index,
-            stamp_ns=frame.stamp_ns,
-            pose_map=placement.pose_map(observation.pose),
-            pose_odom=view.pose_odom,
-            intrinsics=observation.intrinsics if frame.intrinsics is None else frame.intrinsics,
-            depth=depth,
-            confidence=observation.confidence,
-            image=observation.frame.pixels,
-            keyframe=keyframe,
-            pending=pending,
-            covariance_scale=RECOVERY_COVARIANCE ** (recovering / RECOVERY),
-            segment=state.segment,
-            window=state.window,
-        )
-        guard = track.guard.accept(view) if judged else track.guard.begin(view)
-        track = Track(
-            last=observation,
-            guard=guard,
-            recovering=max(recovering - 1, 0),
-            since_depth=0 if depth is not None else track.since_depth + 1,
-        )
-        return replace(state, track=track, lost=0, rejected=0), result
-
-
-def _placement(state: StreamState) -> Placement:
-    if state.placement is None:
-        raise AlignmentError("no window is open")
-    return state.placement

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,7 +63,11 @@ class Placement:
 
     def pose_odom(self, raw: NDArray[np.float64]) -> NDArray[np.float64]:
         """Bring a raw pose into the world of the odometry."""
-        return invert(self.map_from_odom) @ self.pose_map(raw)
+        return self._odom_from_map @ self.pose_map(raw)
+
+    @cached_property
+    def _odom_from_map(self) -> NDArray[np.float64]:
+        return invert(self.map_from_odom)
 
     def follow(self, raw: NDArray[np.float64], pose_odom: NDArray[np.float64]) -> Placement:
         """Place a world that shares nothing with the old one: its camera `raw` is at `pose_odom`.

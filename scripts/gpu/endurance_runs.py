@@ -22,7 +22,8 @@ from lingbot_map_ros.models.checkpoint import load_model
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.models.placement import resolve_device, resolve_dtype
-from lingbot_map_ros.streaming.memory import MemorySettings, available_memory
+from lingbot_map_ros.streaming.device_memory import available_memory
+from lingbot_map_ros.streaming.memory import MemorySettings
 from lingbot_map_ros.streaming.memory_advice import check_memory
 from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
 

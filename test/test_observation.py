@@ -1,0 +1,87 @@
+# Copyright 2026 The lingbot_map_ros authors
+# SPDX-License-Identifier: Apache-2.0
+"""What reaches the host of a frame, and what the guard makes of it: by their plain definitions."""
+
+import numpy as np
+import pytest
+import torch
+
+from lingbot_map_ros.geometry.poses import invert, make_pose, quaternion_to_matrix, rotation_angle
+from lingbot_map_ros.models.prediction import Prediction
+from lingbot_map_ros.streaming.guard import View, _steps
+from lingbot_map_ros.streaming.observation import Frame, contrast, observe
+
+FRAMES, HEIGHT, WIDTH = 3, 28, 42
+
+
+def frames():
+    generator = torch.Generator().manual_seed(2)
+    images = torch.rand((FRAMES, 3, HEIGHT, WIDTH), generator=generator)
+    return [Frame(i, i, image, 50.0) for i, image in enumerate(images)]
+
+
+def prediction():
+    poses = torch.tensor([0.1, 0.2, 0.3, 0.0, 0.0, 0.0, 1.0, 0.9, 1.1]).repeat(FRAMES, 1)
+    depth = torch.linspace(0.5, 5, HEIGHT * WIDTH).view(1, HEIGHT, WIDTH).repeat(FRAMES, 1, 1)
+    return Prediction(poses, depth, 1 + depth, (poses,))
+
+
+@pytest.mark.parametrize("name", ["depth", "confidence"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_one_value_that_is_not_finite_makes_its_frame_invalid(name, value):
+    good, bad = prediction(), prediction()
+    getattr(bad, name)[1, 7, 9] = value
+    assert [seen.valid for seen in observe(frames(), good)] == [True] * FRAMES
+    assert [seen.valid for seen in observe(frames(), bad)] == [True, False, True]
+
+
+def test_infinities_of_both_signs_do_not_cancel():
+    bad = prediction()
+    bad.depth[2, 0, 0], bad.confidence[2, 0, 0] = float("inf"), -float("inf")
+    assert [seen.valid for seen in observe(frames(), bad)] == [True, True, False]
+
+
+def test_a_frame_without_depth_is_judged_by_its_pose():
+    said = prediction()
+    said.pose_enc[0, 2] = float("nan")
+    seen = observe(frames(), Prediction(said.pose_enc, None, None, ()))
+    assert [one.valid for one in seen] == [False, True, True]
+    assert all(one.depth is None and one.confidence is None for one in seen)
+
+
+def test_every_frame_gets_its_own_part():
+    said = prediction()
+    said.pose_enc[:, 0] = torch.arange(FRAMES)
+    said.pose_enc[:, 7] += 0.1 * torch.arange(FRAMES)
+    said.depth[:] += torch.arange(FRAMES)[:, None, None]
+    for i, (frame, seen) in enumerate(zip(frames(), observe(frames(), said), strict=True)):
+        assert seen.pose[0, 3] == i
+        assert seen.intrinsics[1, 1] == pytest.approx(HEIGHT / 2 / np.tan((0.9 + 0.1 * i) / 2))
+        np.testing.assert_array_equal(seen.depth, said.depth[i].numpy())
+        image = (frame.tensor.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+        np.testing.assert_array_equal(seen.frame.pixels, image)
+
+
+@pytest.mark.parametrize("shape", [(480, 640), (37, 53), (8, 8)])
+def test_contrast_is_the_deviation_of_the_mean_over_the_channels(shape):
+    image = np.random.default_rng(1).integers(0, 256, (*shape, 3), np.uint8)
+    image.setflags(write=False)
+    expected = image[::8, ::8].astype(np.float64).mean(-1).std()
+    assert contrast(image) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert contrast(image[..., ::-1]) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-4, 0.5, 2.0, 3.1, np.pi])
+def test_steps_are_those_of_the_relative_pose(angle):
+    generator = np.random.default_rng(3)
+    axis = generator.normal(size=3)
+    axis /= np.linalg.norm(axis)
+    turn = quaternion_to_matrix(np.append(axis * np.sin(angle / 2), np.cos(angle / 2)))
+    start = make_pose(quaternion_to_matrix(generator.normal(size=4)), generator.normal(size=3))
+    end = start @ make_pose(turn, np.array([0.3, -0.4, 1.2]))
+    views = [View(pose, 0, None, None, 50.0) for pose in (start, end)]
+    translation, rotation = _steps(*views)
+    relative = invert(start) @ end
+    assert translation == pytest.approx(1.3)
+    # Close to a half turn the chord hardly changes.
+    assert rotation == pytest.approx(float(rotation_angle(relative)), abs=1e-7, rel=1e-7)
