@@ -23,7 +23,7 @@ from sensor_msgs.msg import CameraInfo
 from lingbot_map_ros.errors import InputError, MemoryPlanError
 from lingbot_map_ros.ros.camera_info import image_size
 from lingbot_map_ros.ros.image_fit import ImageFit
-from lingbot_map_ros.ros.loading import load_network
+from lingbot_map_ros.ros.network import load_network
 from lingbot_map_ros.ros.parameters import Parameters
 
 TIGHT = {"memory_limit_gb": 0.029, "map_max_points": 1000, "dtype": "float32"}

@@ -17,7 +17,7 @@ import yaml
 
 from lingbot_map_ros.mapping.voxel_map import VoxelMap
 from lingbot_map_ros.models.config import GCTConfig
-from lingbot_map_ros.ros.loading import model_overrides
+from lingbot_map_ros.ros.network import model_overrides
 from lingbot_map_ros.ros.parameter_checks import check
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.streaming.memory import MapMemory, MemorySettings

@@ -9,7 +9,8 @@ import torch
 
 from lingbot_map_ros.models.checkpoint import load_model
 from lingbot_map_ros.models.frame_runner import compile_obstacle
-from lingbot_map_ros.ros.loading import load_network, load_session
+from lingbot_map_ros.ros.loading import load_session
+from lingbot_map_ros.ros.network import load_network
 from lingbot_map_ros.ros.parameters import Parameters
 
 

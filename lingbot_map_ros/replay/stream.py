@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from lingbot_map_ros.mapping.mapper import Mapper, MapperOptions
 from lingbot_map_ros.mapping.scale import ScaleEstimator
 from lingbot_map_ros.models.config import GCTConfig
-from lingbot_map_ros.ros.loading import ASSUMED_IMAGE, load_network, session_settings
+from lingbot_map_ros.ros.loading import session_settings
+from lingbot_map_ros.ros.network import ASSUMED_IMAGE, load_network
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
 

@@ -8,7 +8,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from lingbot_map_ros.ros.loading import plan_memory, release, warm_up
+from lingbot_map_ros.ros.network import plan_memory, release, warm_up
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.streaming.preprocessing import network_size
 

@@ -20,9 +20,9 @@ from lingbot_map_ros.ros.frames import map_from_odom
 from lingbot_map_ros.ros.image_fit import ImageFit
 from lingbot_map_ros.ros.input import ImageFrame, Input
 from lingbot_map_ros.ros.intensity_window import IntensityWindow
-from lingbot_map_ros.ros.loading import gpu_memory, release
 from lingbot_map_ros.ros.map_keeper import MapKeeper
 from lingbot_map_ros.ros.metric import MetricPose, MetricScale
+from lingbot_map_ros.ros.network import gpu_memory, release
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.placement import Placement
 from lingbot_map_ros.ros.publishers import Publishers
