@@ -4,6 +4,7 @@
 
 import csv
 import hashlib
+import math
 import os
 import subprocess
 import sys
@@ -26,14 +27,6 @@ from training.losses import (  # noqa: E402
 )
 from training.metrics import rotation_rpe, sequence_metrics  # noqa: E402
 from training.optimisers import _orthogonal  # noqa: E402
-from training.schedule import (  # noqa: E402
-    CONTINUED,
-    FROM_BACKBONE,
-    draw_layout,
-    rate_factor,
-    stage_at,
-)
-from training.store import Clips, mirror  # noqa: E402
 
 from lingbot_map_ros.geometry.poses import encode_pose  # noqa: E402
 from lingbot_map_ros.models.checkpoint import load_model  # noqa: E402
@@ -107,19 +100,6 @@ def test_metrics_of_the_truth_are_perfect_in_any_unit(clip):
     assert rotation_rpe(clip.poses[::-1], clip.poses) > 0.1
 
 
-def test_schedule_ends_with_streams_longer_than_the_window():
-    final = stage_at(FROM_BACKBONE, 1.0)
-    assert final is FROM_BACKBONE[-1]
-    assert all(layout.frames > 4 * layout.window for _, layout in final.layouts)
-    continued = stage_at(CONTINUED, 0.0)
-    longest = max(continued.layouts, key=lambda choice: choice[0])[1]
-    assert longest.frames > 4 * longest.window
-    assert draw_layout(final, 3, 360) == draw_layout(final, 3, 360)
-    assert draw_layout(final, 3, 10).frames == 10
-    assert rate_factor(0, 0.0) < rate_factor(1000, 0.0) == 1.0
-    assert rate_factor(1000, 1.0) < 0.02
-
-
 def test_orthogonal_updates():
     torch.manual_seed(0)
     for shape in ((3, 16, 64), (2, 64, 16)):
@@ -145,14 +125,34 @@ def train(output, *options):
     return done.stderr
 
 
+def write_clip(path, side, frames):
+    """A clip of the form that openarena_clips.py writes: a walk towards a wall of noise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    poses = np.tile(np.eye(4, dtype=np.float32), (frames, 1, 1))
+    poses[:, 2, 3] = np.linspace(0, 3, frames)
+    np.savez(
+        path,
+        images=np.random.default_rng(0).integers(0, 255, (frames, side, side, 3), np.uint8),
+        depth=np.broadcast_to(5 - poses[:, 2, 3, None, None], (frames, side, side)).astype("f2"),
+        poses=poses,
+        focal=np.full(2, side / 2, np.float32),
+    )
+
+
 @pytest.mark.slow
 def test_smoke_run_resumed_and_continued_from_exported_weights(tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
+    first, second, clips = tmp_path / "first", tmp_path / "second", tmp_path / "clips"
+    for number in range(4):
+        write_clip(clips / "train" / f"map_{number}.npz", 168, 160)
+    write_clip(clips / "validation" / "map_0.npz", 112, 24)
     train(first)
-    assert "resumed at step 2" in train(first)
+    assert "resumed at step 2" in train(first, "--openarena", clips)
     with (first / "log.csv").open() as file:
         rows = list(csv.reader(file))
     assert {row[1] for row in rows if row[0] == "evaluation"} == {"2", "4"}
+    maps = {row[3]: float(row[4]) for row in rows if row[0] == "evaluation_openarena"}
+    assert maps.keys() >= {"ate", "absrel", "fov_deg"}
+    assert all(map(math.isfinite, maps.values()))
     weights = first / "small.safetensors"
     assert load_model(weights).config.image_size == 112
     train(second, "--weights", weights, "--export", tmp_path / "parts")
@@ -163,42 +163,6 @@ def test_smoke_run_resumed_and_continued_from_exported_weights(tmp_path):
     parts = sorted((tmp_path / "parts").glob("small.safetensors.*"))
     joined = b"".join(part.read_bytes() for part in parts)
     assert joined == (second / "small.safetensors").read_bytes()
-
-
-def test_mirrored_clips_are_consistent():
-    """In a mirrored world points of one frame fall on the surfaces of another as before."""
-    s = make_sequence(HELD_OUT + 901, 6, 210, 126, "loop", 0.5)
-    clips = Clips(
-        torch.from_numpy(s.images).permute(0, 3, 1, 2).float()[None] / 255,
-        torch.from_numpy(s.depth)[None],
-        torch.from_numpy(s.poses).float()[None],
-        torch.tensor([[s.intrinsics[0, 0], s.intrinsics[1, 1]]], dtype=torch.float32),
-    )
-    mirrored = mirror(clips, torch.tensor([True]))
-    assert torch.equal(mirror(clips, torch.tensor([False])).images, clips.images)
-    assert torch.equal(mirrored.images[..., 1:], clips.images.flip(-1)[..., :-1])
-    assert torch.linalg.det(mirrored.poses[..., :3, :3]).allclose(torch.ones(6))
-    assert reprojection_error(mirrored) < 1.2 * reprojection_error(clips) < 0.02
-    turned = mirrored._replace(poses=clips.poses)
-    assert reprojection_error(turned) > 3 * reprojection_error(clips)
-
-
-def reprojection_error(clips):
-    """Median relative difference between the depth of frame 5 seen from frame 0 and its own."""
-    height, width = clips.depth.shape[-2:]
-    focal = clips.focal[0]
-    v, u = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-    middle = torch.tensor([width / 2, height / 2])
-    depth = clips.depth[0, 0]
-    rays = (torch.stack((u, v), -1) - middle) / focal
-    points = torch.cat(
-        (rays * depth[..., None], depth[..., None], torch.ones_like(rays[..., :1])), -1
-    )
-    seen = points @ (torch.linalg.inv(clips.poses[0, 5]) @ clips.poses[0, 0]).T
-    x, y = (seen[..., :2] / seen[..., 2:3] * focal + middle).round().long().unbind(-1)
-    inside = (depth > 0) & (x >= 1) & (x < width) & (y >= 0) & (y < height) & (seen[..., 2] > 0)
-    there = clips.depth[0, 5][y[inside], x[inside]]
-    return float(((there - seen[..., 2][inside]).abs() / there).median())
 
 
 def test_shipped_file_has_the_recorded_digest_and_size():

@@ -16,7 +16,7 @@ WEIGHTS = {
     "rotation": 1.5,
     "pair_translation": 1.5,
     "pair_rotation": 4.0,
-    "fov": 1.0,
+    "fov": 2.5,
     "depth": 1.0,
     "log_depth": 1.0,
     "gradient": 0.5,
