@@ -25,8 +25,19 @@ from PIL import Image
 PARTS = ("train", "validation", "held_out")
 # By name: in how many maps the packing finds tracks depends on how many it looks for.
 HELD_OUT = frozenset(
-    ("aggressor", "am_thornish", "ctf_inyard", "hydronex2", "oa_bases3cl", "oa_dm1")
-    + ("oa_koth2", "oa_thor", "oacmpdm5", "ps37ctf2", "suspended")
+    (
+        "aggressor",
+        "am_thornish",
+        "ctf_inyard",
+        "hydronex2",
+        "oa_bases3cl",
+        "oa_dm1",
+        "oa_koth2",
+        "oa_thor",
+        "oacmpdm5",
+        "ps37ctf2",
+        "suspended",
+    )
 )
 VALIDATION = frozenset(("am_lavactf", "czest3ctf", "oa_bases7", "oa_rpg3dm2", "oacmpdm9"))
 _MEAN_BRIGHTNESS = (80.0, 130.0)
