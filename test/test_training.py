@@ -19,7 +19,6 @@ SCRIPTS = ROOT / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
 from training.losses import (  # noqa: E402
-    AuxiliaryHeads,
     depth_losses,
     make_targets,
     pose_losses,
@@ -27,6 +26,7 @@ from training.losses import (  # noqa: E402
 )
 from training.metrics import rotation_rpe, sequence_metrics  # noqa: E402
 from training.optimisers import _orthogonal  # noqa: E402
+from training.readouts import AuxiliaryHeads  # noqa: E402
 
 from lingbot_map_ros.geometry.poses import encode_pose  # noqa: E402
 from lingbot_map_ros.models.checkpoint import load_model  # noqa: E402
