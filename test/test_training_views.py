@@ -206,6 +206,20 @@ def test_jpeg_and_the_other_changes_leave_clips_recognisable(wide):
     assert min(alike) > 0.7
 
 
+def test_the_truth_does_not_depend_on_the_precision_of_matrix_products(wide):
+    """A GPU trains in TF32 and bfloat16, which poses and depth must not see."""
+    views = draw_views(wide, SIZE, torch.Generator().manual_seed(4))
+    clips = look(wide, views, SIZE)
+    target = make_targets(clips.poses, clips.depth, clips.focal, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        again = draw_views(wide, SIZE, torch.Generator().manual_seed(4))
+        coarse = look(wide, again, SIZE)
+        coarse_target = make_targets(clips.poses, clips.depth, clips.focal, 2)
+    assert all(torch.equal(a, b) for a, b in zip(views, again))
+    assert torch.equal(coarse.poses, clips.poses) and torch.equal(coarse.depth, clips.depth)
+    assert all(torch.equal(a, b) for a, b in zip(target, coarse_target))
+
+
 def test_targets_follow_the_view(wide):
     """Zoomed by 1.25 the field of view is smaller, and nothing else differs but the unit."""
     identity = torch.eye(3).expand(1, 6, 3, 3)

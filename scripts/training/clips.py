@@ -44,7 +44,7 @@ class ClipFolder:
         """Take in at most one track; whether there are enough to train on."""
         if self.folder is None:
             return False
-        if self._polls % 100 == 0:
+        if self._polls % 20 == 0:
             self._scan()
         self._polls += 1
         while self._waiting and len(self._reading) < _AHEAD and self.loaded < CAPACITY:

@@ -77,7 +77,6 @@ class Trainer:
             torch.backends.cudnn.benchmark = True
         compiled = cuda and not args.eager
         self.rooms.open(self.device, textures, compiled=compiled)
-        self.validation.open(self.device)
         if args.weights is None:
             model = initial_model(config, args.backbone, self.device)
         else:
@@ -188,6 +187,7 @@ class Trainer:
 
     def evaluate(self, progress: float) -> None:
         """Log the accuracy of the averaged weights on clips longer than the window."""
+        self.validation.prepare(self.device)
         # Eager: compiling for a shape that comes once in minutes would cost more.
         eager = torch.compiler.set_stance("force_eager")
         with self.times.task("evaluate"), self.checkpoints.averaged(), self.autocast, eager:
@@ -224,6 +224,7 @@ class Trainer:
     def close(self) -> None:
         """End the worker processes."""
         self.rooms.close()
+        self.validation.rooms.close()
 
 
 def load_textures(path: object) -> torch.Tensor:

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from lingbot_map_ros.geometry.poses import matrix_to_quaternion
 
+from .exact import apply, product
+
 ITERATION_DECAY = 0.7
 PAIR_GAPS = ((1, 3.0), (2, 2.0), (4, 1.5), (8, 1.5), (16, 1.0), (32, 0.5), (64, 0.3))
 WEIGHTS = {
@@ -47,7 +49,7 @@ def make_targets(poses: Tensor, depth: Tensor, focal: Tensor, scale_frames: int)
     height, width = depth.shape[-2:]
     rotation, centre = poses[..., :3, :3], poses[..., :3, 3]
     inverse = rotation[:, :1].transpose(-1, -2)
-    local = (inverse @ (centre - centre[:, :1])[..., None])[..., 0]
+    local = apply(inverse, centre - centre[:, :1])
     first = depth[:, :scale_frames]
     known = first > 0
     logs = torch.where(known, first, 1).log().sum((1, 2, 3)) / known.sum((1, 2, 3)).clamp(min=1)
@@ -55,7 +57,7 @@ def make_targets(poses: Tensor, depth: Tensor, focal: Tensor, scale_frames: int)
     size = torch.tensor([height, width], device=focal.device, dtype=focal.dtype)
     return Targets(
         translation=local / unit,
-        quaternion=matrix_to_quaternion(inverse @ rotation),
+        quaternion=matrix_to_quaternion(product(inverse, rotation)),
         fov=2 * torch.atan(size / 2 / focal.flip(-1)),
         depth=depth / unit[..., None],
     )

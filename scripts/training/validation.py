@@ -24,7 +24,7 @@ FRAMES, TRACKS = 120, 3  # of each kind and rank
 class Validation:
     """Rooms of the validation bank and ``folder/validation`` of rendered OpenArena clips.
 
-    Made before CUDA is initialised, like every ``RoomTracks``.
+    ``prepare`` comes before ``measure``. Like every ``RoomTracks`` made before CUDA is initialised.
     """
 
     def __init__(
@@ -35,8 +35,10 @@ class Validation:
         self.rooms.difficulty = 1.0
         self._clips: dict[str, list[Clips]] = {}
 
-    def open(self, device: torch.device) -> None:
-        """Render and read the clips."""
+    def prepare(self, device: torch.device) -> None:
+        """Render and read the clips, once; those of OpenArena that have been rendered by then."""
+        if self._clips:
+            return
         self.rooms.open(device, None, compiled=False)
         rooms = [self.rooms.render() for _ in range(TRACKS)]
         self._clips["evaluation"] = [_batch(*track) for track in rooms]
@@ -44,7 +46,6 @@ class Validation:
         mine = paths[self.world.rank :: self.world.size][:TRACKS]
         tracks = [[x.to(device) for x in read_clip(path).values()] for path in mine]
         self._clips["evaluation_openarena"] = [_batch(*track) for track in tracks]
-        self.rooms.close()
 
     @torch.no_grad()
     def measure(self, model: GCTStream) -> dict[str, dict[str, float]]:

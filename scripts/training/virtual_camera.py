@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from lingbot_map_ros.geometry.poses import quaternion_to_matrix
 
+from .exact import apply, product
 from .store import Clips
 
 NARROWEST, WIDEST = math.radians(45), math.radians(100)
@@ -70,7 +71,7 @@ def draw_views(clips: Clips, size: tuple[int, int], generator: torch.Generator) 
     for share in reversed(_SHRUNK):
         # Turned as far as the source's image reaches.
         candidate = quaternion_to_matrix(F.pad(share * half_turns, (0, 1), value=1.0))
-        rays = torch.einsum("bsij,bkj->bski", candidate, corners)
+        rays = apply(candidate[:, :, None], corners[:, None])
         inside = (rays[..., 2] > 0.1) & (rays[..., :2].abs() <= rays[..., 2:] * limits).all(-1)
         fits = inside.all(dim=(1, 2))
         rotation = torch.where(fits[:, None, None, None], candidate, rotation)
@@ -97,7 +98,7 @@ def look(clips: Clips, views: Views, size: tuple[int, int]) -> Clips:
     middle = torch.tensor([width / 2, height / 2], device=device)
     plane = (torch.stack((u, v), -1) - middle) / views.focal[:, None, None]
     rays = F.pad(plane, (0, 1), value=1.0)
-    seen = torch.einsum("bsij,bhwj->bshwi", views.rotation, rays)
+    seen = apply(views.rotation[:, :, None, None], rays[:, None])
     source_middle = torch.tensor([source_width / 2, source_height / 2], device=device)
     at = seen[..., :2] / seen[..., 2:] * clips.focal[:, None, None, None] + source_middle
     last = torch.tensor([source_width - 1, source_height - 1], device=device)
@@ -114,7 +115,7 @@ def look(clips: Clips, views: Views, size: tuple[int, int]) -> Clips:
     # Beyond the centre of a border pixel its colour goes on, and nothing is known.
     depth = torch.where((at - within).abs().amax(-1) < _ROUNDING, depth, 0)
     poses = clips.poses.clone()
-    poses[..., :3, :3] = clips.poses[..., :3, :3] @ views.rotation
+    poses[..., :3, :3] = product(clips.poses[..., :3, :3], views.rotation)
     return Clips(images.unflatten(0, (batch, frames)), depth, poses, views.focal)
 
 
