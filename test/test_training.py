@@ -25,14 +25,17 @@ from training.losses import (  # noqa: E402
     total_loss,
 )
 from training.metrics import rotation_rpe, sequence_metrics  # noqa: E402
-from training.optimisers import _orthogonal  # noqa: E402
+from training.network import ClipTrainer, continued_model  # noqa: E402
+from training.optimisers import Optimisers, _orthogonal  # noqa: E402
 from training.readouts import AuxiliaryHeads  # noqa: E402
 
 from lingbot_map_ros.geometry.poses import encode_pose  # noqa: E402
 from lingbot_map_ros.models.checkpoint import load_model  # noqa: E402
+from lingbot_map_ros.models.config import PRESETS  # noqa: E402
 from lingbot_map_ros.models.quantize import load_quantized  # noqa: E402
 from lingbot_map_ros.synthetic.sequence import HELD_OUT, make_sequence  # noqa: E402
 
+CPU = torch.device("cpu")
 WEIGHTS = ROOT / "lingbot_map_ros" / "weights"
 # What evaluate_small's figures were on this sequence when the weights were made.
 RECORDED = {"ate": 0.01670, "absrel": 0.09897}
@@ -106,6 +109,44 @@ def test_orthogonal_updates():
         update = _orthogonal(torch.randn(shape))
         singular = torch.linalg.svdvals(update)
         assert singular.min() > 0.5 and singular.max() < 1.3
+
+
+def test_one_update_moves_no_output_far():
+    """All entries of a row may pull the same way, over hundreds of inputs that do not vary."""
+    trainer = ClipTrainer(continued_model(PRESETS["small"], WEIGHTS / "small.safetensors", CPU))
+    parameters = dict(trainer.named_parameters())
+    names = [
+        "model.aggregator.patch_embed.blocks.0.mlp.fc1.weight",
+        "model.aggregator.global_blocks.0.attn.qkv.weight",
+        "model.camera_head.pose_branch.fc1.weight",
+        "model.camera_head.pose_branch.fc2.weight",
+    ]
+    before = {name: parameters[name].detach().clone() for name in names}
+    torch.manual_seed(0)
+    optimisers = Optimisers(trainer, rate=1e-3, backbone_rate=0.2)
+    for parameter in optimisers.parameters:
+        parameter.grad = torch.ones_like(parameter) + 0.1 * torch.randn_like(parameter)
+    optimisers.step(1.0, torch.tensor(True))
+    for name in names:
+        change = parameters[name].detach() - before[name]
+        shift = change.sum(1).abs().mean()
+        rate = 2e-4 if "patch_embed" in name else 1e-3
+        adam = rate * change.shape[1]
+        assert 0 < shift < 0.2 * adam, name
+    assert all(p.grad is None for p in optimisers.parameters)
+
+
+def test_unsound_gradients_change_nothing():
+    trainer = ClipTrainer(continued_model(PRESETS["small"], WEIGHTS / "small.safetensors", CPU))
+    optimisers = Optimisers(trainer, rate=1e-3, backbone_rate=0.2)
+    before = [p.detach().clone() for p in optimisers.parameters]
+    for parameter in optimisers.parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimisers.step(0.0, torch.tensor(True))
+    for parameter in optimisers.parameters:
+        parameter.grad = torch.full_like(parameter, torch.nan)
+    optimisers.step(1.0, torch.tensor(False))
+    assert all(torch.equal(a, b) for a, b in zip(before, optimisers.parameters))
 
 
 def train(output, *options):
