@@ -166,11 +166,12 @@ def train(output, *options):
     return done.stderr
 
 
-def write_clip(path, side, frames):
+def write_clip(path, side, frames, bend=1.0):
     """A clip of the form that openarena_clips.py writes: a walk towards a wall of noise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     poses = np.tile(np.eye(4, dtype=np.float32), (frames, 1, 1))
     poses[:, 2, 3] = np.linspace(0, 3, frames)
+    poses[:, 0, 3] = bend * np.sin(poses[:, 2, 3])
     np.savez(
         path,
         images=np.random.default_rng(0).integers(0, 255, (frames, side, side, 3), np.uint8),
@@ -186,8 +187,11 @@ def test_smoke_run_resumed_and_continued_from_exported_weights(tmp_path):
     for number in range(4):
         write_clip(clips / "train" / f"map_{number}.npz", 168, 160)
     write_clip(clips / "validation" / "map_0.npz", 112, 24)
+    write_clip(clips / "validation" / "map_1.npz", 112, 24, bend=0.0)
     train(first)
-    assert "resumed at step 2" in train(first, "--openarena", clips)
+    messages = train(first, "--openarena", clips)
+    assert "resumed at step 2" in messages
+    assert "a clip is not evaluated" in messages, "a straight line has no alignment"
     with (first / "log.csv").open() as file:
         rows = list(csv.reader(file))
     assert {row[1] for row in rows if row[0] == "evaluation"} == {"2", "4"}

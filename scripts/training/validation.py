@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accuracy while training, on rooms and maps that are neither trained on nor in the model card."""
 
+import logging
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from lingbot_map_ros.geometry.sim3 import AlignmentError
 from lingbot_map_ros.models.clip import ClipLayout, ClipMask, forward_clip
 from lingbot_map_ros.models.gct_stream import GCTStream
 
@@ -17,6 +19,8 @@ from .metrics import sequence_metrics
 from .rooms import VALIDATION, RoomTracks
 from .schedule import SCALE_FRAMES, WINDOW
 from .store import Clips
+
+logger = logging.getLogger("train")
 
 FRAMES, TRACKS = 120, 3  # of each kind and rank
 
@@ -49,29 +53,37 @@ class Validation:
 
     @torch.no_grad()
     def measure(self, model: GCTStream) -> dict[str, dict[str, float]]:
-        """Medians over all ranks' clips, by kind; no entry for a kind without clips."""
+        """Medians over all ranks' clips, by kind; no entry for a kind without clips.
+
+        Clips on which the poses, true or predicted, lie on a line are left out with a warning:
+        they have no alignment, and a training is not to end for that.
+        """
         medians = {}
         for kind, clips in self._clips.items():
             mine = [self._figures(model, clip) for clip in clips]
-            results = [result for part in self.world.gather(mine) for result in part]
+            results = [r for part in self.world.gather(mine) for r in part if r is not None]
             if results:
                 names = results[0]
                 medians[kind] = {k: float(np.median([r[k] for r in results])) for k in names}
         return medians
 
-    def _figures(self, model: GCTStream, clip: Clips) -> dict[str, float]:
+    def _figures(self, model: GCTStream, clip: Clips) -> dict[str, float] | None:
         frames = min(clip.images.shape[1], self.frames)
         images, depth, poses = (x[:, :frames] for x in clip[:3])
         layout = ClipLayout(frames, min(SCALE_FRAMES, frames), SCALE_FRAMES, WINDOW)
         prediction = forward_clip(model, images, ClipMask(model, layout, self.size))
         target = make_targets(poses, depth, clip.focal, layout.first_call)
-        return sequence_metrics(
-            prediction.poses[-1, 0].float().cpu().numpy(),
-            prediction.depth.float().cpu().numpy(),
-            poses[0].double().cpu().numpy(),
-            depth[0].cpu().numpy(),
-            target.fov[0].cpu().numpy(),
-        )
+        try:
+            return sequence_metrics(
+                prediction.poses[-1, 0].float().cpu().numpy(),
+                prediction.depth.float().cpu().numpy(),
+                poses[0].double().cpu().numpy(),
+                depth[0].cpu().numpy(),
+                target.fov[0].cpu().numpy(),
+            )
+        except AlignmentError as error:
+            logger.warning("a clip is not evaluated: %s", error)
+            return None
 
 
 def _batch(
