@@ -28,10 +28,11 @@ class TrackStore:
         self, capacity: int, length: int, size: tuple[int, int], device: torch.device
     ) -> None:
         self.capacity, self.length = capacity, length
-        self._images = torch.zeros((capacity, length, 3, *size), dtype=torch.uint8, device=device)
-        self._depth = torch.zeros((capacity, length, *size), dtype=torch.float16, device=device)
-        self._poses = torch.zeros((capacity, length, 4, 4), device=device)
-        self._focal = torch.zeros((capacity, 2), device=device)
+        # Never read before it is written; on a CPU memory comes only then.
+        self._images = torch.empty((capacity, length, 3, *size), dtype=torch.uint8, device=device)
+        self._depth = torch.empty((capacity, length, *size), dtype=torch.float16, device=device)
+        self._poses = torch.empty((capacity, length, 4, 4), device=device)
+        self._focal = torch.empty((capacity, 2), device=device)
         self._next = 0
         self.filled = 0
 
