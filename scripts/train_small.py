@@ -9,20 +9,17 @@ Prepare the data once (each script says where its input comes from)::
     python scripts/data/openarena_pack.py BASEOA data/oapack
     python scripts/data/openarena_clips.py data/oapack data/oaclips
 
-and train, on any number of GPUs, with the package installed (or ``PYTHONPATH=.``); the same command
-goes on where the last one stopped::
+and train, on any number of GPUs, with the package installed (or ``PYTHONPATH=.``)::
 
-    torchrun --nproc-per-node 4 scripts/train_small.py --backbone data/backbone.safetensors \
-        --textures data/textures.jpg --openarena data/oaclips --output run --total-seconds 3600
+    torchrun --nproc-per-node 2 scripts/train_small.py --weights builtin:small --frames 720 \
+        --textures data/textures.jpg --openarena data/oaclips --output run --seconds 570
 
-The learning rate follows the time spent, over all calls, not the steps. ``--steps 2`` is a smoke
-run, on the CPU if there is no GPU.
+The learning rate follows the time, not the steps: it has come down when the ``--seconds`` of this
+call are over, with the weights written and evaluated. For a training of several calls, each of
+which goes on where the last one stopped, ``--total-seconds`` is the time to train of all of them.
 
-``--weights FILE`` goes on from exported weights instead of the backbone, by its own schedule:
-long streams from the beginning, the learning rate warmed up and let down once more::
-
-    torchrun --nproc-per-node 4 scripts/train_small.py --weights small.safetensors --lr 6e-4 \
-        --frames 720 --textures data/textures.jpg --openarena data/oaclips --output run2
+``--backbone FILE`` in place of ``--weights`` starts from the image backbone. ``--steps 2`` is a
+smoke run, on the CPU if there is no GPU. The whole recipe: docs/training/README.md.
 """
 
 import lingbot_map_ros.passive_threads  # noqa: F401 (before PyTorch)
@@ -38,37 +35,39 @@ from training.distributed import World
 from training.loop import Trainer
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def make_parser() -> argparse.ArgumentParser:
+    """Command line; no option may begin a name of torchrun's, which would take it for its own."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--output", type=Path, required=True, help="checkpoint, weights and log")
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--backbone", type=Path, help="DINOv2 weights to start from")
-    start.add_argument("--weights", type=Path, help="exported weights to go on from")
+    start.add_argument("--weights", help="exported weights to go on from, or builtin:small")
     parser.add_argument("--textures", type=Path, help="photographic textures")
     parser.add_argument("--openarena", type=Path, help="folder of rendered OpenArena clips")
     parser.add_argument("--preset", default="small")
     parser.add_argument("--frames", type=int, default=360, help="frames a GPU and step")
     parser.add_argument("--tracks", type=int, default=384, help="room tracks kept a GPU")
-    parser.add_argument("--workers", type=int, default=6, help="processes a GPU that plan rooms")
-    parser.add_argument("--lr", type=float, default=7e-4)
+    parser.add_argument("--workers", type=int, default=2, help="processes a GPU that plan rooms")
+    parser.add_argument("--lr", type=float, help="highest learning rate; of the course if absent")
     parser.add_argument(
         "--backbone-rate", type=float, default=0.12, help="of the backbone, times lr"
     )
-    parser.add_argument("--total-seconds", type=float, default=3600, help="length of the schedule")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop this call after so long")
+    parser.add_argument("--seconds", type=float, default=3600, help="this call ends within so many")
+    parser.add_argument(
+        "--total-seconds", type=float, help="of training in all calls, if they are several"
+    )
     parser.add_argument("--steps", type=int, default=10**9, help="stop this call after so many")
     parser.add_argument("--export", type=Path, help="folder for the weights in parts, and the log")
     parser.add_argument("--eager", action="store_true", help="do not compile anything")
     parser.add_argument("--dense", action="store_true", help="dense instead of block-sparse masks")
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
+    return parser
 
 
 def main() -> None:
     """Train until the schedule, this call's time or its steps are over."""
     start = time.monotonic()
-    args = parse_arguments()
+    args = make_parser().parse_args()
     torch.manual_seed(args.seed)
     with World.join() as world:
         trainer = Trainer(args, world, start)

@@ -3,8 +3,11 @@
 """Render the packed OpenArena tracks to clips for training and evaluation, on all CPU cores.
 
 Each track becomes one ``.npz``: ``images [S, H, W, 3]`` uint8, ``depth [S, H, W]`` float16 metres
-(0 where sky), ``poses [S, 4, 4]`` camera-to-world, ``focal [2]`` (x, y) pixels. Every eighth map is
-held out: its clips go to ``held_out/``, the others' to ``train/``.
+(0 where sky), ``poses [S, 4, 4]`` camera-to-world, ``focal [2]`` (x, y) pixels.
+
+The maps in HELD_OUT go to ``held_out/``, for the figures of the model card, those in VALIDATION to
+``validation/``, for choices, the rest to ``train/``. Training clips are wider and finer than the
+network's images, for training cuts the views of many cameras out of them.
 """
 
 import argparse
@@ -19,8 +22,35 @@ import numpy as np
 from openarena_render import MapScene
 from PIL import Image
 
-HELD_OUT_EVERY = 8
+PARTS = ("train", "validation", "held_out")
+# By name: in how many maps the packing finds tracks depends on how many it looks for.
+HELD_OUT = frozenset(
+    (
+        "aggressor",
+        "am_thornish",
+        "ctf_inyard",
+        "hydronex2",
+        "oa_bases3cl",
+        "oa_dm1",
+        "oa_koth2",
+        "oa_thor",
+        "oacmpdm5",
+        "ps37ctf2",
+        "suspended",
+    )
+)
+VALIDATION = frozenset(("am_lavactf", "czest3ctf", "oa_bases7", "oa_rpg3dm2", "oacmpdm9"))
 _MEAN_BRIGHTNESS = (80.0, 130.0)
+_FINER = 1.5
+# Degrees across the image.
+_FOV, _WIDE_FOV = (48.0, 100.0), (65.0, 110.0)
+
+
+def part_of(name: str) -> str:
+    """Part that a map belongs to."""
+    if name in HELD_OUT:
+        return "held_out"
+    return "validation" if name in VALIDATION else "train"
 
 
 def load_scene(folder: Path, name: str) -> tuple[MapScene, np.ndarray]:
@@ -39,25 +69,25 @@ def load_scene(folder: Path, name: str) -> tuple[MapScene, np.ndarray]:
     return MapScene(mesh, images), packed["tracks"]
 
 
-def sample_focal(rng: np.random.Generator, size: tuple[int, int]) -> tuple[float, float]:
-    """Draw focal lengths (x, y); one camera in five has its image squeezed to ``size``."""
+def sample_focal(
+    rng: np.random.Generator, size: tuple[int, int], fov: tuple[float, float], squeezed: float
+) -> tuple[float, float]:
+    """Draw focal lengths (x, y); the share ``squeezed`` of cameras has pixels of another shape."""
     height, width = size
-    slope = math.tan(math.radians(rng.uniform(48, 100)) / 2)
-    aspect = rng.uniform(1.25, 1.85) if rng.random() < 0.2 else width / height
+    slope = math.tan(math.radians(rng.uniform(*fov)) / 2)
+    aspect = rng.uniform(1.25, 1.85) if rng.random() < squeezed else width / height
     return width / 2 / slope, height / 2 * aspect / slope
 
 
 @dataclass(frozen=True)
 class Job:
-    """Track ``number`` of a map, rendered into ``target`` with ``samples`` squared rays a pixel."""
+    """Track ``number`` of a map, for the network's image size."""
 
     pack: Path
     target: Path
     name: str
     number: int
     size: tuple[int, int]
-    stride: int
-    samples: int
 
 
 def render_track(job: Job) -> str:
@@ -65,10 +95,16 @@ def render_track(job: Job) -> str:
     scene, tracks = load_scene(job.pack, job.name)
     if job.number >= len(tracks):
         return f"{job.name}: no track {job.number}"
-    track = tracks[job.number][:: job.stride]
+    track = tracks[job.number]
     rng = np.random.default_rng(zlib.crc32(job.name.encode()) + job.number)
-    focal = sample_focal(rng, job.size)
-    frames = [scene.render(pose, focal, job.size, job.samples) for pose in track]
+    if job.target.name == "train":
+        size = (round(_FINER * job.size[0]), round(_FINER * job.size[1]))
+        # The views cut out of it average pixels, and are squeezed.
+        focal, samples = sample_focal(rng, size, _WIDE_FOV, 0.0), 1
+    else:
+        size = job.size
+        focal, samples = sample_focal(rng, size, _FOV, 0.2), 2
+    frames = [scene.render(pose, focal, size, samples) for pose in track]
     images = np.stack([image for image, _ in frames]).astype(np.float32)
     gain = rng.uniform(*_MEAN_BRIGHTNESS) / max(images.mean(), 1)
     partial = job.target / f".{job.name}_{job.number}.npz"
@@ -90,38 +126,19 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--height", type=int, default=126)
     parser.add_argument("--width", type=int, default=210)
-    parser.add_argument("--stride", type=int, default=1, help="render every so many-th pose")
-    parser.add_argument(
-        "--samples",
-        type=int,
-        nargs="+",
-        default=[2],
-        help="rays per pixel and axis, tracks in turn",
-    )
     parser.add_argument("--tracks", type=int, default=20, help="at most so many tracks of a map")
-    parser.add_argument("--part", choices=("all", "train", "held_out"), default="all")
+    parser.add_argument("--part", choices=("all", *PARTS), default="all")
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     args = parser.parse_args()
     names = sorted(p.stem for p in args.pack.glob("*.npz") if p.stem != "textures")
-    parts = {
-        name: "held_out" if i % HELD_OUT_EVERY == 0 else "train" for i, name in enumerate(names)
-    }
+    parts = {name: part_of(name) for name in names}
     if args.part != "all":
         parts = {name: part for name, part in parts.items() if part == args.part}
     for part in set(parts.values()):
         (args.output / part).mkdir(parents=True, exist_ok=True)
-    size = (args.height, args.width)
     # Each map's first track before any map's second: a training that waits sees all maps soon.
     jobs = [
-        Job(
-            args.pack,
-            args.output / part,
-            name,
-            number,
-            size,
-            args.stride,
-            args.samples[number % len(args.samples)],
-        )
+        Job(args.pack, args.output / part, name, number, (args.height, args.width))
         for number in range(args.tracks)
         for name, part in parts.items()
     ]

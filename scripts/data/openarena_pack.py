@@ -25,6 +25,8 @@ from openarena_tracks import find_track
 from PIL import Image
 
 TRACK_FRAMES = 160
+# In turn: walks that are filmed, and longer ones of which every second or third image is kept.
+_LEAPS = (1, 2, 1, 3)
 _MIN_TRIANGLES, _MAX_TRIANGLES = 1000, 60000
 
 
@@ -72,8 +74,9 @@ def main() -> None:
         images = [material_image(files, n, shaders, TEXTURE_SIZE) for n in mesh.texture_names]
         scene = MapScene(dataclasses.asdict(mesh), np.stack(images))
         rng = np.random.default_rng(zlib.crc32(name.encode()))
-        found = [find_track(scene, mesh.places, rng, TRACK_FRAMES) for _ in range(args.tracks)]
-        tracks = [track for track in found if track is not None]
+        leaps = [_LEAPS[number % len(_LEAPS)] for number in range(args.tracks)]
+        found = [(find_track(scene, mesh.places, rng, TRACK_FRAMES * n), n) for n in leaps]
+        tracks = [track[::leap] for track, leap in found if track is not None]
         print(f"{name}: {len(mesh.triangles)} triangles, {len(tracks)} tracks", flush=True)
         if not tracks:
             continue

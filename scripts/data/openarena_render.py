@@ -101,9 +101,12 @@ class MapScene:
 
     def _shade(self, hit: dict[str, np.ndarray], metres_per_sample: np.ndarray) -> np.ndarray:
         face = np.maximum(hit["primID"], 0)
-        weights = np.stack([1 - hit["u"] - hit["v"], hit["u"], hit["v"]], axis=-1)[..., None]
-        uv = (self._uv[face] * weights).sum(1)
-        light_uv = (self._light_uv[face] * weights).sum(1)
+        weights = np.stack([1 - hit["u"] - hit["v"], hit["u"], hit["v"]], axis=-1)
+
+        def interpolate(corners: np.ndarray) -> np.ndarray:
+            return np.einsum("nij,ni->nj", corners[face], weights)
+
+        uv, light_uv = interpolate(self._uv), interpolate(self._light_uv)
         texture = self._texture_ids[face]
         level = np.log2(np.maximum(self._texels_per_metre[face] * metres_per_sample, 1))
         level = np.minimum(level.round().astype(np.int64), _LEVELS - 1)
@@ -111,12 +114,13 @@ class MapScene:
         for index, images in enumerate(self._levels):
             chosen = np.flatnonzero(level == index)
             color[chosen] = _bilinear(images, texture[chosen], uv[chosen])
-        light = (self._colors[face] * weights).sum(1)
+        light = interpolate(self._colors)
         mapped = np.flatnonzero(self._light_ids[face] >= 0)
         cell = np.clip((light_uv[mapped] * 128).astype(np.int64), 0, 127)
         light[mapped] = self._lightmaps[self._light_ids[face[mapped]], cell[:, 1], cell[:, 0]]
         color *= light * (_OVERBRIGHT / 255)
-        color *= 255 / np.maximum(color.max(-1, keepdims=True), 255)
+        brightest = np.maximum.reduce([color[:, 0], color[:, 1], color[:, 2]])
+        color *= (255 / np.maximum(brightest, 255))[:, None]
         return 255 * (color / 255) ** _GAMMA
 
 

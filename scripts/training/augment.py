@@ -1,10 +1,12 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""What cameras do to images: exposure, colour, contrast, vignetting, blur and noise, at random."""
+"""What cameras do to images at random: exposure, colour, contrast, vignette, blur, noise, JPEG."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from .jpeg import compress
 
 
 def _uniform(shape: tuple[int, ...], low: float, high: float, like: Tensor) -> Tensor:
@@ -45,7 +47,9 @@ def augment(images: Tensor) -> Tensor:
     x = x * (1 - _uniform(per_clip, 0, 0.35, x) * (u * u + v * v) / 2)
     shot = _uniform(per_clip, 0, 0.06, x) * _uniform(per_clip, 0, 1, x)
     noise = (0.3 + x.clamp(0, 1).sqrt()) * shot
-    return (x + noise * torch.randn_like(x)).clamp(0, 1)
+    x = (x + noise * torch.randn_like(x)).clamp(0, 1)
+    # Half the cameras send raw images.
+    return compress(x, _uniform((batch,), -0.8, 0.8, x).clamp(min=0))
 
 
 def _blur(images: Tensor, strength: Tensor) -> Tensor:

@@ -53,10 +53,11 @@ class Checkpoints:
             logger.info("resumed at step %d, %.0f s", self.step, self.seconds)
         self._average = average or [p.detach().clone() for p in self._parameters]
 
-    def total_seconds(self) -> float:
-        """Length of the schedule: the file ``total_seconds`` overrides the command line.
+    def total_seconds(self) -> float | None:
+        """Length of the schedule; None if it ends with this call.
 
-        A job whose time turns out shorter can so be brought to a good end.
+        The file ``total_seconds`` in the output folder overrides the command line: a job
+        whose time turns out shorter can so be brought to a good end.
         """
         path = self.folder / TOTAL
         return float(path.read_text()) if path.is_file() else self.args.total_seconds
@@ -112,7 +113,6 @@ class Checkpoints:
             for number, start in enumerate(range(0, len(data), PART_BYTES)):
                 part = self.args.export / f"{WEIGHTS}.{number}"
                 part.write_bytes(data[start : start + PART_BYTES])
-            self._copy_log()
 
     def plot(self) -> None:
         """Draw the log; rank 0 alone."""
@@ -130,9 +130,6 @@ class Checkpoints:
             writer = csv.writer(file)
             for name, value in values.items():
                 writer.writerow([*head.values(), name, f"{value:.6g}"])
-        if kind == "evaluation" and self.args.export is not None:
-            self._copy_log()
-
-    def _copy_log(self) -> None:
-        self.args.export.mkdir(parents=True, exist_ok=True)
-        (self.args.export / LOG).write_bytes((self.folder / LOG).read_bytes())
+        if kind != "training" and self.args.export is not None:
+            self.args.export.mkdir(parents=True, exist_ok=True)
+            (self.args.export / LOG).write_bytes((self.folder / LOG).read_bytes())

@@ -13,7 +13,7 @@ from torch import Tensor
 from .distributed import World
 from .store import TrackStore
 
-CAPACITY = 512
+CAPACITY = 448
 LENGTH = 160
 _ENOUGH = 4
 _AHEAD = 3
@@ -23,10 +23,8 @@ _PARTS = ("images", "depth", "poses", "focal")
 class ClipFolder:
     """The tracks in ``folder/train``, each rank a part of them; more may still be arriving."""
 
-    def __init__(
-        self, folder: Path | None, world: World, size: tuple[int, int], device: torch.device
-    ) -> None:
-        self.folder, self.world, self.size, self.device = folder, world, size, device
+    def __init__(self, folder: Path | None, world: World, device: torch.device) -> None:
+        self.folder, self.world, self.device = folder, world, device
         self.loaded = 0
         self._seen: set[Path] = set()
         self._waiting: deque[Path] = deque()
@@ -37,22 +35,25 @@ class ClipFolder:
 
     @property
     def store(self) -> TrackStore:
-        """What has been read so far."""
+        """What has been read so far. RuntimeError before ``poll`` has said that there is enough."""
         if self._store is None:
-            self._store = TrackStore(CAPACITY, LENGTH, self.size, self.device)
+            raise RuntimeError("no clip has been read yet; poll() tells when there are enough")
         return self._store
 
     def poll(self) -> bool:
         """Take in at most one track; whether there are enough to train on."""
         if self.folder is None:
             return False
-        if self._polls % 100 == 0:
+        if self._polls % 20 == 0:
             self._scan()
         self._polls += 1
         while self._waiting and len(self._reading) < _AHEAD and self.loaded < CAPACITY:
-            self._reading.append(self._pool.submit(_read, self._waiting.popleft()))
+            self._reading.append(self._pool.submit(read_clip, self._waiting.popleft()))
         if self._reading and self._reading[0].done():
             track = self._reading.popleft().result()
+            if self._store is None:
+                size = track["depth"].shape[-2:]
+                self._store = TrackStore(CAPACITY, LENGTH, size, self.device)
             parts = (track[name].to(self.device, non_blocking=True) for name in _PARTS)
             self.store.add(*parts)
             self.loaded += 1
@@ -69,7 +70,8 @@ class ClipFolder:
                 self._waiting.append(path)
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def read_clip(path: Path) -> dict[str, Tensor]:
+    """Arrays of a clip as ``TrackStore.add`` takes them, in pinned memory where CUDA is used."""
     with np.load(path) as file:
         track = {name: torch.from_numpy(file[name]) for name in _PARTS}
     track["images"] = track["images"].permute(0, 3, 1, 2).contiguous()

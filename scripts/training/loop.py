@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 from torch.nn.parallel import DistributedDataParallel
 
-from lingbot_map_ros.models.clip import ClipLayout, ClipMask, forward_clip
+from lingbot_map_ros.models.checkpoint_file import locate
+from lingbot_map_ros.models.clip import ClipLayout, ClipMask
 from lingbot_map_ros.models.config import GCTConfig
 
 from .augment import augment
@@ -20,30 +21,25 @@ from .checkpoints import Checkpoints
 from .clips import ClipFolder
 from .distributed import World
 from .losses import make_targets, total_loss
-from .metrics import sequence_metrics
 from .network import ClipTrainer, compile_blocks, continued_model, initial_model
 from .optimisers import Optimisers
 from .rooms import RoomTracks
-from .schedule import (
-    CONTINUED,
-    FROM_BACKBONE,
-    SCALE_FRAMES,
-    WINDOW,
-    draw_layout,
-    rate_factor,
-    stage_at,
-)
+from .schedule import CONTINUED, FROM_BACKBONE, Lesson, draw_lesson, rate_factor
 from .store import Clips, TrackStore, join, mirror
+from .timetable import Timetable
+from .validation import FRAMES as VALIDATION_FRAMES
+from .validation import Validation
+from .virtual_camera import draw_views, look
 
 logger = logging.getLogger("train")
 
 TRACK_FRAMES = 128
-EVALUATION_FRAMES, EVALUATION_TRACKS = 120, 3
 DEPTH_SHARE = 4
 AGREE_EVERY = 20
 FRAMES_PER_TRACK = 720  # of training, until the next room track is rendered
 REPORT_EVERY = 50
-EVALUATE_SECONDS, EXPORT_SECONDS, SAVE_SECONDS = 90.0, 60.0, 240.0
+# Each takes several seconds, in which nothing is trained.
+EVALUATE_SECONDS, SAVE_SECONDS = 150.0, 240.0
 # Fresh read-outs beside trained weights first learn to read before they teach.
 TEACHING_STEPS = 300
 EMA_DECAY = 0.998
@@ -54,7 +50,7 @@ class Trainer:
     """Everything that one rank needs; ``run`` trains."""
 
     def __init__(self, args: argparse.Namespace, world: World, start: float) -> None:
-        self.args, self.world, self.start = args, world, start
+        self.args, self.world = args, world
         logging.basicConfig(level=logging.INFO if world.rank == 0 else logging.WARNING)
         config = GCTConfig.preset(args.preset)
         self.size = (config.image_height or config.image_size, config.image_size)
@@ -70,15 +66,9 @@ class Trainer:
             photographs=photographs,
             workers=args.workers,
         )
-        self.held_out = RoomTracks(
-            max(frames, EVALUATION_FRAMES) if not smoke else frames,
-            self.size,
-            world.rank,
-            photographs=0,
-            workers=1,
-            held_out=True,
+        self.validation = Validation(
+            world, self.size, args.openarena, frames if smoke else VALIDATION_FRAMES
         )
-        self.held_out.difficulty = 1.0
         self.device = world.device()
         cuda = self.device.type == "cuda"
         if cuda:
@@ -87,17 +77,17 @@ class Trainer:
             torch.backends.cudnn.benchmark = True
         compiled = cuda and not args.eager
         self.rooms.open(self.device, textures, compiled=compiled)
-        self.held_out.open(self.device, None, compiled=False)
         if args.weights is None:
             model = initial_model(config, args.backbone, self.device)
         else:
-            model = continued_model(config, args.weights, self.device)
-        self.stages = FROM_BACKBONE if args.weights is None else CONTINUED
+            model = continued_model(config, locate(args.weights), self.device)
+        self.course = FROM_BACKBONE if args.weights is None else CONTINUED
         self.module = ClipTrainer(model)
         if compiled:
             compile_blocks(model)
         self.flex = cuda and not args.dense
-        self.optimisers = Optimisers(self.module, args.lr, args.backbone_rate)
+        rate = args.lr or self.course.rate
+        self.optimisers = Optimisers(self.module, rate, args.backbone_rate)
         self.checkpoints = Checkpoints(args, world, self.module, self.optimisers, EMA_DECAY)
         self.ddp = (
             DistributedDataParallel(
@@ -111,71 +101,75 @@ class Trainer:
         )
         self.autocast = torch.autocast("cuda", torch.bfloat16) if cuda else nullcontext()
         self.store = TrackStore(args.tracks, frames, self.size, self.device)
-        self.clips = ClipFolder(args.openarena, world, self.size, self.device)
+        self.clips = ClipFolder(args.openarena, world, self.device)
         self.masks: dict[ClipLayout, ClipMask] = {}
-        self.evaluation: list[Clips] = []
         generator_seed = args.seed + 7919 * world.rank + self.checkpoints.step
         self.generator = torch.Generator().manual_seed(generator_seed)
         torch.manual_seed(generator_seed)
+        self.times = Timetable(start, args.seconds, self.checkpoints.seconds)
         logger.info("set up in %.1f s", time.monotonic() - start)
 
     def run(self) -> None:
         """Train until the schedule, this call's time or its steps are over."""
-        args, state = self.args, self.checkpoints
-        first_step, spent_before = state.step, state.seconds
-        progress = min(spent_before / state.total_seconds(), 1.0)
-        self.rooms.difficulty = stage_at(self.stages, progress).difficulty
+        args, state, times = self.args, self.checkpoints, self.times
+        first_step = state.step
+        progress = times.progress(state.total_seconds())
+        self.rooms.difficulty = self.course.stage(progress).difficulty
         for _ in range(1 if args.steps < REPORT_EVERY else min(32, self.store.capacity)):
             self.store.add(*self.rooms.render())
-        logger.info("store filled after %.1f s", time.monotonic() - self.start)
-        begin = time.monotonic()
-        last_evaluation = last_export = last_save = begin
+        times.begin()
+        begin = last_evaluation = last_save = time.monotonic()
         losses: list[dict[str, torch.Tensor]] = []
         while state.step - first_step < args.steps:
             step = state.step
             if step % AGREE_EVERY == 0 or step == first_step:
                 now = time.monotonic()
-                state.seconds, total, finished, evaluate, export, save = self.world.agree(
+                state.seconds, progress, over, evaluate, save = self.world.agree(
                     [
-                        spent_before + now - begin,
-                        state.total_seconds(),
-                        now - self.start > args.seconds,
+                        times.spent(),
+                        times.progress(state.total_seconds()),
+                        times.over(),
                         now - last_evaluation > EVALUATE_SECONDS,
-                        now - last_export > EXPORT_SECONDS,
                         now - last_save > SAVE_SECONDS,
                     ],
                     self.device,
                 )
-                progress = state.seconds / total
-                if finished or progress >= 1:
+                if over or progress >= 1:
                     break
                 if evaluate:
                     self.evaluate(progress)
                     last_evaluation = time.monotonic()
                 if save:
-                    state.save()
+                    self.save()
                     last_save = time.monotonic()
-                if export:
-                    state.export()
-                    last_export = time.monotonic()
             losses.append(self.train_step(step, progress))
             state.step += 1
             if state.step % REPORT_EVERY == 0:
                 self._report(losses, progress, begin, state.step - first_step)
                 losses = []
-        self.evaluate(progress)
-        state.export()
-        state.save()
+        # First what cannot be had again.
+        self.save()
+        (fits,) = self.world.agree([times.has_time_for("evaluate")], self.device)
+        if fits:
+            self.evaluate(progress)
         state.plot()
+
+    def save(self) -> None:
+        """Write the exported weights, and the state that a later call goes on from."""
+        with self.times.task("export"):
+            self.checkpoints.export()
+        with self.times.task("save"):
+            self.checkpoints.save()
 
     def train_step(self, step: int, progress: float) -> dict[str, torch.Tensor]:
         """One update; returns the losses, still on the device."""
-        stage = stage_at(self.stages, progress)
+        stage = self.course.stage(progress)
         self.rooms.difficulty = stage.difficulty
         if step % max(FRAMES_PER_TRACK // self.args.frames, 1) == 0 and self.rooms.ready():
             self.store.add(*self.rooms.render())
-        layout = draw_layout(stage, step, min(self.args.frames, self.store.length))
-        batch = self._clips(layout, stage.max_stride, stage.openarena)
+        lesson = draw_lesson(stage, step, min(self.args.frames, self.store.length))
+        layout = lesson.layout
+        batch = self._clips(lesson, stage.openarena)
         images = augment(batch.images)
         target = make_targets(batch.poses, batch.depth, batch.focal, layout.first_call)
         frames = images.shape[0] * images.shape[1]
@@ -192,45 +186,24 @@ class Trainer:
         return {k: v.detach() for k, v in losses.items()} | {"loss": loss.detach(), "norm": norm}
 
     def evaluate(self, progress: float) -> None:
-        """Log the accuracy of the averaged weights on held-out rooms, longer than the window."""
-        if not self.evaluation:
-            for _ in range(EVALUATION_TRACKS):
-                images, depth, poses, focal = self.held_out.render()
-                images = images[None].float() / 255
-                self.evaluation.append(Clips(images, depth[None], poses[None], focal[None]))
-        results = []
-        model = self.module.model
-        # Eager: compiling for a shape that comes once a minute would cost more.
+        """Log the accuracy of the averaged weights on clips longer than the window."""
+        self.validation.prepare(self.device)
+        # Eager: compiling for a shape that comes once in minutes would cost more.
         eager = torch.compiler.set_stance("force_eager")
-        with self.checkpoints.averaged(), torch.no_grad(), self.autocast, eager:
-            for clip in self.evaluation:
-                frames = clip.images.shape[1]
-                layout = ClipLayout(frames, min(SCALE_FRAMES, frames), SCALE_FRAMES, WINDOW)
-                mask = ClipMask(model, layout, self.size)
-                prediction = forward_clip(model, clip.images, mask)
-                target = make_targets(clip.poses, clip.depth, clip.focal, layout.first_call)
-                results.append(
-                    sequence_metrics(
-                        prediction.poses[-1, 0].float().cpu().numpy(),
-                        prediction.depth.float().cpu().numpy(),
-                        clip.poses[0].double().cpu().numpy(),
-                        clip.depth[0].cpu().numpy(),
-                        target.fov[0].cpu().numpy(),
-                    )
-                )
-        results = [result for part in self.world.gather(results) for result in part]
-        medians = {k: float(np.median([r[k] for r in results])) for k in results[0]}
-        self.checkpoints.log("evaluation", progress, medians)
+        with self.times.task("evaluate"), self.checkpoints.averaged(), self.autocast, eager:
+            for kind, medians in self.validation.measure(self.module.model).items():
+                self.checkpoints.log(kind, progress, medians)
 
-    def _clips(self, layout: ClipLayout, max_stride: int, openarena: float) -> Clips:
-        batch = max(self.args.frames // layout.frames, 1)
+    def _clips(self, lesson: Lesson, openarena: float) -> Clips:
+        frames, stride, random = lesson.layout.frames, lesson.max_stride, self.generator
+        batch = max(self.args.frames // frames, 1)
         others = round(openarena * batch) if self.clips.poll() else 0
         parts = []
         if others:
-            parts.append(self.clips.store.sample(others, layout.frames, max_stride, self.generator))
+            wide = self.clips.store.sample(others, frames, stride, random)
+            parts.append(look(wide, draw_views(wide, self.size, random), self.size))
         if batch > others:
-            rooms = batch - others
-            parts.append(self.store.sample(rooms, layout.frames, max_stride, self.generator))
+            parts.append(self.store.sample(batch - others, frames, stride, random))
         clips = join(parts)
         return mirror(clips, torch.rand(batch, device=self.device) < 0.5)
 
@@ -251,7 +224,7 @@ class Trainer:
     def close(self) -> None:
         """End the worker processes."""
         self.rooms.close()
-        self.held_out.close()
+        self.validation.rooms.close()
 
 
 def load_textures(path: object) -> torch.Tensor:

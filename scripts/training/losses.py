@@ -1,13 +1,15 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Targets and losses: poses, relative poses, fields of view, depth, and points of patches."""
+"""Targets and losses: poses, relative poses, fields of view and depth."""
 
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lingbot_map_ros.geometry.poses import matrix_to_quaternion
+
+from .exact import apply, product
 
 ITERATION_DECAY = 0.7
 PAIR_GAPS = ((1, 3.0), (2, 2.0), (4, 1.5), (8, 1.5), (16, 1.0), (32, 0.5), (64, 0.3))
@@ -16,7 +18,7 @@ WEIGHTS = {
     "rotation": 1.5,
     "pair_translation": 1.5,
     "pair_rotation": 4.0,
-    "fov": 1.0,
+    "fov": 2.5,
     "depth": 1.0,
     "log_depth": 1.0,
     "gradient": 0.5,
@@ -25,7 +27,6 @@ WEIGHTS = {
     "motion": 1.0,
 }
 CONFIDENCE_REWARD = 0.2
-PATCH = 14
 _EPS = 1e-4
 
 
@@ -48,7 +49,7 @@ def make_targets(poses: Tensor, depth: Tensor, focal: Tensor, scale_frames: int)
     height, width = depth.shape[-2:]
     rotation, centre = poses[..., :3, :3], poses[..., :3, 3]
     inverse = rotation[:, :1].transpose(-1, -2)
-    local = (inverse @ (centre - centre[:, :1])[..., None])[..., 0]
+    local = apply(inverse, centre - centre[:, :1])
     first = depth[:, :scale_frames]
     known = first > 0
     logs = torch.where(known, first, 1).log().sum((1, 2, 3)) / known.sum((1, 2, 3)).clamp(min=1)
@@ -56,7 +57,7 @@ def make_targets(poses: Tensor, depth: Tensor, focal: Tensor, scale_frames: int)
     size = torch.tensor([height, width], device=focal.device, dtype=focal.dtype)
     return Targets(
         translation=local / unit,
-        quaternion=matrix_to_quaternion(inverse @ rotation),
+        quaternion=matrix_to_quaternion(product(inverse, rotation)),
         fov=2 * torch.atan(size / 2 / focal.flip(-1)),
         depth=depth / unit[..., None],
     )
@@ -114,8 +115,8 @@ def pose_losses(poses: Tensor, target: Targets) -> dict[str, Tensor]:
         "fov": mean((poses[..., 7:] - target.fov[:, None]).abs()),
     }
     first, second, weight = _pairs(frames, poses.device)
-    moved, turned = _relative(translation, quaternion, first, second)
-    true_moved, true_turned = _relative(target.translation, target.quaternion, first, second)
+    moved, turned = relative_motion(translation, quaternion, first, second)
+    true_moved, true_turned = relative_motion(target.translation, target.quaternion, first, second)
     losses["pair_rotation"] = mean(rotation_error(turned, true_turned) * weight)
     losses["pair_translation"] = mean(_length(moved - true_moved) * weight)
     return losses
@@ -131,7 +132,7 @@ def _pairs(frames: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     return first.to(device), second.to(device), weight.to(device)
 
 
-def _relative(
+def relative_motion(
     translation: Tensor, quaternion: Tensor, first: Tensor, second: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Motion from the frames ``first`` to the frames ``second``, seen from the first."""
@@ -160,96 +161,6 @@ def depth_losses(depth: Tensor, confidence: Tensor, target: Tensor) -> dict[str,
         "gradient": torch.stack(gradient).mean(),
         "absrel": ((error.exp() - 1).abs() * known).sum().detach() / count,
     }
-
-
-class AuxiliaryHeads(nn.Module):
-    """Linear read-outs of the aggregator's tokens that only training uses.
-
-    Each patch tells where the centres of its quarters lie in the world and where they were in the
-    frame before; each camera token tells the motion since then. That makes the blocks learn to find
-    and to chain correspondences, which the poses alone teach slowly.
-    """
-
-    QUARTERS = 4
-
-    def __init__(self, dim: int, layers: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(dim)
-        self.camera_norm = nn.LayerNorm(dim)
-        self.patches = nn.ModuleList(nn.Linear(dim, 6 * self.QUARTERS) for _ in range(layers))
-        self.cameras = nn.ModuleList(nn.Linear(dim, 6) for _ in range(layers))
-
-    def forward(
-        self, outputs: list[Tensor], target: Targets, previous: Tensor, num_special: int
-    ) -> dict[str, Tensor]:
-        """Losses of ``outputs [B, S, P, dim]``; ``previous [S]`` as of a ``ClipLayout``."""
-        depth, points = patch_points(target)
-        known = (depth > 0).float()
-        flow, seen = _flow(target, points, depth, previous)
-        later = torch.arange(len(previous), device=previous.device)
-        moved, turned = _relative(target.translation, target.quaternion, previous, later)
-        vector = 2 * turned[..., :3] * torch.where(turned[..., 3:] < 0, -1, 1)
-        motion = torch.cat((moved, vector), dim=-1)
-        total = {"points": [], "flow": [], "motion": []}
-        for output, patch_head, camera_head in zip(outputs, self.patches, self.cameras):
-            raw = patch_head(self.norm(output[:, :, num_special:].float())).float()
-            raw = raw.unflatten(-1, (self.QUARTERS, 6))
-            place = (raw[..., :3] - points).abs().sum(-1) / depth.clamp(min=0.2)
-            log_depth = (raw[..., 3] - depth.clamp(min=1e-3).log()).abs()
-            # An error of a whole depth is wrong, and more is not more wrong.
-            error = place / (1 + 0.5 * place) + log_depth
-            total["points"].append((error * known).sum() / known.sum().clamp(min=1))
-            shift = (raw[..., 4:] - flow).abs().sum(-1)
-            shift = shift / (1 + 0.1 * shift)
-            total["flow"].append((shift * seen).sum() / seen.sum().clamp(min=1))
-            read = camera_head(self.camera_norm(output[:, :, 0].float())).float()
-            total["motion"].append((read - motion).abs().sum(-1).mean())
-        return {name: torch.stack(values).mean() for name, values in total.items()}
-
-
-def _flow(
-    target: Targets, points: Tensor, depth: Tensor, previous: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Way in patches from each quarter to its place in the frame before, and whether it is seen."""
-    height, width = target.depth.shape[-2:]
-    back = conjugate(target.quaternion[:, previous])[:, :, None, None]
-    centre = target.translation[:, previous][:, :, None, None]
-    before = turn(back.expand(*depth.shape, 4), points - centre)
-    now = turn(
-        conjugate(target.quaternion)[:, :, None, None].expand(*depth.shape, 4),
-        points - target.translation[:, :, None, None],
-    )
-    slope = torch.tan(target.fov / 2).flip(-1)[:, None, None, None]
-
-    def project(p: Tensor) -> Tensor:
-        """Image coordinates in [-1, 1] (x, y)."""
-        return p[..., :2] / p[..., 2:].clamp(min=1e-3) / slope
-
-    place = project(before)
-    seen = (depth > 0) & (before[..., 2] > 0.02) & (place.abs() < 1).all(-1)
-    half = torch.tensor([width, height], device=depth.device) / 2 / PATCH
-    return ((place - project(now)) * half).clamp(-20, 20), seen.float()
-
-
-def patch_points(target: Targets, patch: int = PATCH) -> tuple[Tensor, Tensor]:
-    """Depth ``[B, S, patches, 4]`` and points ``[..., 3]`` at the centres of patch quarters."""
-    height, width = target.depth.shape[-2:]
-    device = target.depth.device
-    half = patch // 2
-    v = torch.arange(half // 2, height, half, device=device)
-    u = torch.arange(half // 2, width, half, device=device)
-    depth = target.depth[:, :, v][..., u]
-    focal = torch.tensor([height, width], device=device) / 2 / torch.tan(target.fov / 2)
-    y = (v - height / 2)[None, :, None] / focal[:, 0, None, None]
-    x = (u - width / 2)[None, None, :] / focal[:, 1, None, None]
-    rays = torch.stack(torch.broadcast_tensors(x, y, torch.ones_like(x * y)), -1)[:, None]
-    q = target.quaternion[:, :, None, None].expand(*depth.shape, 4)
-    points = turn(q, rays * depth[..., None]) + target.translation[:, :, None, None]
-    both = torch.cat((depth[..., None], points), -1)
-    rows, columns = height // patch, width // patch
-    both = both.unflatten(2, (rows, 2)).unflatten(4, (columns, 2))
-    both = both.permute(0, 1, 2, 4, 3, 5, 6).flatten(4, 5).flatten(2, 3)
-    return both[..., 0], both[..., 1:]
 
 
 def total_loss(losses: dict[str, Tensor]) -> Tensor:

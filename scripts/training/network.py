@@ -15,7 +15,8 @@ from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.models.quantize import dequantize, load_quantized
 
-from .losses import AuxiliaryHeads, Targets, depth_losses, pose_losses
+from .losses import Targets, depth_losses, pose_losses
+from .readouts import AuxiliaryHeads
 
 LAYER_SCALE = 0.3
 TYPICAL_FOV = (0.85, 1.25)

@@ -21,6 +21,9 @@ from lingbot_map_ros.synthetic.shading import shade
 from lingbot_map_ros.synthetic.textures import procedural_bank
 
 FPS = 10.0
+# Some walks are photographed now and then: up to three times as far from image to image.
+_SLOWEST_FPS, _SLOW = 3.0, 0.4
+TRAINING, VALIDATION = 0, 2  # banks of textures; 1 is that of the held-out sequences
 _STREAM = 3  # of random numbers, apart from the sequences' and the sampler's
 _ASPECTS = (1.25, 1.85)
 _SQUEEZED = 0.2  # share of tracks whose pixels are not square: images are usually cropped
@@ -30,9 +33,10 @@ _FOV = (math.radians(45), math.radians(100))
 
 @dataclass(frozen=True)
 class PlannedTrack:
-    """A shot and the focal lengths (x, y) of the camera, at the network's image size."""
+    """A shot, its images a second, and the focal lengths (x, y) at the network's image size."""
 
     shot: Shot
+    fps: float
     focal: tuple[float, float]
 
 
@@ -42,12 +46,14 @@ def plan_track(
     """Plan one track; the same seed gives the same track."""
     rng = np.random.default_rng([_STREAM, *seed])
     kind = KINDS[rng.integers(len(KINDS))]
-    shot = plan_shot(rng, frames, kind, difficulty, FPS, photographs)
+    slow = rng.random() < _SLOW
+    fps = float(np.exp(rng.uniform(np.log(_SLOWEST_FPS), np.log(FPS)))) if slow else FPS
+    shot = plan_shot(rng, frames, kind, difficulty, fps, photographs)
     height, width = size
     slope = math.tan(rng.uniform(*_FOV) / 2)
     squeezed = rng.random() < _SQUEEZED
     aspect = rng.uniform(*_ASPECTS) if squeezed else width / height
-    return PlannedTrack(shot, (width / 2 / slope, height / 2 * aspect / slope))
+    return PlannedTrack(shot, fps, (width / 2 / slope, height / 2 * aspect / slope))
 
 
 def _single_threaded() -> None:
@@ -58,7 +64,8 @@ class RoomTracks:
     """An endless supply of room tracks of ``frames`` frames.
 
     Worker processes plan ahead; make it before CUDA is initialised, for they are forked.
-    ``difficulty`` may be changed at any time.
+    ``difficulty`` may be changed at any time. The worlds and textures of the ``bank`` VALIDATION
+    are neither those of TRAINING nor those of the held-out sequences of ``evaluate_small.py``.
     """
 
     def __init__(
@@ -69,12 +76,12 @@ class RoomTracks:
         *,
         photographs: int,
         workers: int,
-        held_out: bool = False,
+        bank: int = TRAINING,
     ) -> None:
         self.frames, self.size, self.seed = frames, size, seed
-        self.held_out, self.photographs = held_out, photographs
+        self.bank, self.photographs = bank, photographs
         self.difficulty = 0.3
-        self._rng = np.random.default_rng([seed, int(held_out)])
+        self._rng = np.random.default_rng([seed, bank])
         self._pool = ProcessPoolExecutor(workers, get_context("fork"), _single_threaded)
         self._planned: deque[Future[PlannedTrack]] = deque()
         self._ahead = 3 * workers
@@ -86,7 +93,7 @@ class RoomTracks:
 
     def open(self, device: torch.device, textures: Tensor | None, *, compiled: bool) -> None:
         """Put the procedural textures and photographs ``[N, 256, 256, 3]`` on ``device``."""
-        bank = torch.tensor(procedural_bank(int(self.held_out), TEXTURES))
+        bank = torch.tensor(procedural_bank(self.bank, TEXTURES))
         if textures is not None:
             bank = torch.cat((bank, textures))
         self._textures = TexturePyramid(bank, device)
@@ -100,7 +107,7 @@ class RoomTracks:
         while len(self._planned) < self._ahead:
             # Gentle and hard tracks at all times, harder ones as training goes on.
             difficulty = float(self._rng.uniform(_EASIEST, 1.0) * self.difficulty)
-            seed = (int(self.held_out), self.seed, self._count)
+            seed = (self.bank, self.seed, self._count)
             self._planned.append(
                 self._pool.submit(
                     plan_track, seed, self.frames, self.size, difficulty, self.photographs
@@ -122,7 +129,7 @@ class RoomTracks:
         self._refill()
         device, (height, width) = self._device, self.size
         shot = track.shot
-        stamps = np.arange(self.frames) / FPS
+        stamps = np.arange(self.frames) / track.fps
         poses = shot.path.poses(sample_times(stamps, shot.imaging.shutter))
         fx, fy = track.focal
 

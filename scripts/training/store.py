@@ -28,10 +28,11 @@ class TrackStore:
         self, capacity: int, length: int, size: tuple[int, int], device: torch.device
     ) -> None:
         self.capacity, self.length = capacity, length
-        self._images = torch.zeros((capacity, length, 3, *size), dtype=torch.uint8, device=device)
-        self._depth = torch.zeros((capacity, length, *size), dtype=torch.float16, device=device)
-        self._poses = torch.zeros((capacity, length, 4, 4), device=device)
-        self._focal = torch.zeros((capacity, 2), device=device)
+        # Never read before it is written; on a CPU memory comes only then.
+        self._images = torch.empty((capacity, length, 3, *size), dtype=torch.uint8, device=device)
+        self._depth = torch.empty((capacity, length, *size), dtype=torch.float16, device=device)
+        self._poses = torch.empty((capacity, length, 4, 4), device=device)
+        self._focal = torch.empty((capacity, 2), device=device)
         self._next = 0
         self.filled = 0
 
@@ -46,7 +47,11 @@ class TrackStore:
         self.filled = max(self.filled, slot + 1)
 
     def sample(self, clips: int, frames: int, max_stride: int, generator: torch.Generator) -> Clips:
-        """Cut clips at random places, strides up to ``max_stride``, half of them backwards."""
+        """Cut clips at random places, half of them backwards.
+
+        Half of them advance by a fixed number of frames, up to ``max_stride``, the others by up to
+        as many, differently each time, as people take photographs.
+        """
         device = self._images.device
 
         def draw(high: Tensor) -> Tensor:
@@ -54,8 +59,12 @@ class TrackStore:
 
         longest = min(max_stride, (self.length - 1) // max(frames - 1, 1))
         stride = 1 + draw(torch.tensor(longest))
-        start = draw(self.length - stride * (frames - 1))
-        index = start[:, None] + stride[:, None] * torch.arange(frames)
+        steps = stride[:, None].expand(clips, frames - 1)
+        uneven = 1 + (torch.rand(steps.shape, generator=generator) * steps).long()
+        steps = torch.where(torch.rand((clips, 1), generator=generator) < 0.5, steps, uneven)
+        travelled = torch.cat((steps.new_zeros(clips, 1), steps.cumsum(1)), dim=1)
+        start = draw(self.length - travelled[:, -1])
+        index = start[:, None] + travelled
         backwards = torch.rand(clips, generator=generator) < 0.5
         index = torch.where(backwards[:, None], index.flip(1), index).to(device)
         track = draw(torch.tensor(self.filled))[:, None].to(device)
