@@ -14,9 +14,6 @@ import numpy as np
 
 from lingbot_map_ros.geometry.arrays import Array, namespace
 
-_CROSS = np.cross(np.eye(3)[:, None], np.eye(3)).swapaxes(1, 2).reshape(3, 9)
-"""Takes v [..., 3] to the matrix of v x, flattened."""
-
 
 def make_pose(R: Array, t: Array) -> Array:
     """Join rotation [..., 3, 3] and translation [..., 3] to a pose matrix [..., 4, 4]."""
@@ -59,11 +56,15 @@ def rotation_angle(R: Array) -> Array:
 def quaternion_to_matrix(q: Array) -> Array:
     """Rotation matrices [..., 3, 3] of quaternions xyzw [..., 4] of any length; zero gives NaN."""
     xp, q = namespace(q)
-    cross, one = (C if xp is np else xp.asarray(C).to(q) for C in (_CROSS, np.eye(3)))
-    # In few operations, since a stream decodes one pose a frame.
-    S = (q[..., :3] @ cross).reshape((*q.shape[:-1], 3, 3))
-    s = 2 / (q * q).sum(-1)[..., None, None]
-    return one + s * (q[..., 3, None, None] * S + S @ S)
+    # No matrix product, which training would compute in bfloat16.
+    x, y, z, w = (q[..., i] for i in range(4))
+    s = 2 / (q * q).sum(-1)
+    entries = (
+        *(1 - s * (y * y + z * z), s * (x * y - z * w), s * (x * z + y * w)),
+        *(s * (x * y + z * w), 1 - s * (x * x + z * z), s * (y * z - x * w)),
+        *(s * (x * z - y * w), s * (y * z + x * w), 1 - s * (x * x + y * y)),
+    )
+    return xp.stack(entries, -1).reshape((*q.shape[:-1], 3, 3))
 
 
 def matrix_to_quaternion(R: Array) -> Array:
