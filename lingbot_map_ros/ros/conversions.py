@@ -144,7 +144,7 @@ def image_to_rgb(msg: Any, window: IntensityWindow | None = None) -> np.ndarray:
         rgb = cv_bridge_variant.to_rgb(msg)
         if rgb is None:
             raise UnsupportedEncodingError(
-                f"image encoding '{encoding}' is not supported; publish one of "
+                f"image encoding {encoding!r} is not supported; publish one of "
                 + ", ".join(SUPPORTED_ENCODINGS)
             )
         return rgb
@@ -167,7 +167,7 @@ def compressed_to_rgb(msg: Any, window: IntensityWindow | None = None) -> np.nda
         raise InputError(f"the compressed image cannot be decoded: {error}") from error
     if image is None:
         raise InputError(
-            f"the compressed image of {data.size} bytes (format '{msg.format}') cannot be decoded"
+            f"the compressed image of {data.size} bytes (format {msg.format!r}) cannot be decoded"
         )
     if image.dtype not in (np.uint8, np.uint16):
         raise InputError(f"a compressed image of type {image.dtype} is not supported")

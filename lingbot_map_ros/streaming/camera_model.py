@@ -92,7 +92,7 @@ class CameraModel:
             D, model = (), "none"
         elif model not in _COEFFICIENTS:
             known = ", ".join(_COEFFICIENTS)
-            raise CameraModelError(f"distortion model '{self.model}' is none of {known}")
+            raise CameraModelError(f"distortion model {self.model!r} is none of {known}")
         elif len(D) not in _COEFFICIENTS[model]:
             raise CameraModelError(f"{len(D)} coefficients are not those of {model}")
         K.setflags(write=False)
