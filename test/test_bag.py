@@ -260,6 +260,8 @@ def test_what_is_no_bag_is_refused_in_one_line(tmp_path):
         "nothing.mcap",
         "nothing.db3",
         "notes.txt",
+        "a" * 300,
+        "/dev/null",
     ]:
         with pytest.raises(SourceError) as caught:
             Bag(tmp_path / name)

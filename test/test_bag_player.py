@@ -174,6 +174,21 @@ def test_a_window_of_images_is_on_its_way(context, bag):
     assert listener.stamps() == [START_NS + i * PERIOD_NS for i in range(20)]
 
 
+def test_images_that_nobody_reads_are_not_waited_for(context, tmp_path):
+    """The same images as JPEG, or another camera's: they would fill the window for ever."""
+    both = [*camera_messages(12), *camera_messages(12, "png", f"{TOPIC}/compressed")]
+    bag = write_messages(tmp_path / "bag", sorted(both, key=lambda message: message[1]))
+    listener = Listener(context, answer=0.02, skip=(0, 1))
+    process = start_player(
+        bag, "--rate", 0, "--pace-by", "/map/odometry", "--pace-window", 3, "--pace-timeout", 5
+    )
+    out, err = listener.listen_to(process)
+    listener.close()
+    assert process.returncode == 0, err
+    assert "24 images, 2 without an answer" in out
+    assert "no answer to the image" not in err
+
+
 def test_arguments_that_ros_does_not_take(bag):
     process = start_player(bag, "--ros-args", "--params-file", "/nowhere.yaml")
     _, err = process.communicate(timeout=60)

@@ -3,8 +3,10 @@
 """Camera messages to RGB: every encoding, padding, byte order, garbage; both message families."""
 
 import array
+import struct
 import subprocess
 import sys
+import zlib
 
 import cv2
 import numpy as np
@@ -196,11 +198,12 @@ def test_encoding_names_in_another_case(encoding):
 
 def test_an_unknown_encoding_lists_the_known_ones():
     msg = message(picture(), "rgb8")
-    for encoding in ("32FC1", "8UC2", "", "rgb9", "nonsense"):
+    for encoding in ("32FC1", "8UC2", "", "rgb9", "two\nlines"):
         msg.encoding = encoding
         with pytest.raises(UnsupportedEncodingError) as error:
             image_to_rgb(msg)
         assert all(name in str(error.value) for name in CONTRACT)
+        assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("encoding", CONTRACT)
@@ -346,6 +349,21 @@ def test_corrupt_compressed_images(extension):
             compressed_to_rgb(CompressedImage(format=extension[1:], data=data))
     padded = CompressedImage(format=extension[1:], data=good + bytes(64))
     assert compressed_to_rgb(padded).shape == (240, 320, 3)
+
+
+@pytest.mark.parametrize("sides", [(8193, 8192), (20_000, 20_000)])
+@pytest.mark.parametrize("extension", ["png", "jpg"])
+def test_an_image_that_unpacks_to_gigabytes_is_refused_by_its_header(sides, extension, monkeypatch):
+    data = bytearray(cv2.imencode(f".{extension}", picture())[1].tobytes())
+    if extension == "png":
+        data[16:24] = struct.pack(">II", *sides)
+        data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    else:
+        at = data.index(b"\xff\xc0") + 5
+        data[at : at + 4] = struct.pack(">HH", *sides)
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("it was unpacked"))
+    with pytest.raises(InputError, match="too large"):
+        compressed_to_rgb(CompressedImage(format=extension, data=bytes(data)))
 
 
 def test_compressed_images_of_other_types():

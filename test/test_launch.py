@@ -64,32 +64,70 @@ def test_arguments(name: str) -> None:
     assert declared == ARGUMENTS[name]
 
 
-def nodes_of_launch(monkeypatch: pytest.MonkeyPatch, **arguments: str) -> list[Any]:
-    """Keyword arguments of the nodes that map.launch.py starts, with stand-ins for ``launch``."""
+def run_launch(monkeypatch: pytest.MonkeyPatch, name: str) -> dict[str, Any]:
+    """Names that a launch file defines, with stand-ins for ``launch`` that record their calls."""
 
-    def record(*positional: Any, **named: Any) -> SimpleNamespace:
-        return SimpleNamespace(positional=positional, **named)
+    def recorder(kind: str) -> Any:
+        return lambda *positional, **named: SimpleNamespace(
+            kind=kind, positional=positional, **named
+        )
 
     names = {
-        "launch": ("LaunchContext", "LaunchDescription"),
-        "launch.actions": ("DeclareLaunchArgument", "OpaqueFunction", "SetEnvironmentVariable"),
+        "launch": ("LaunchContext", "LaunchDescription", "LaunchDescriptionEntity"),
+        "launch.actions": (
+            "DeclareLaunchArgument",
+            "IncludeLaunchDescription",
+            "OpaqueFunction",
+            "SetEnvironmentVariable",
+        ),
         "launch.conditions": ("IfCondition",),
+        "launch.launch_description_sources": ("PythonLaunchDescriptionSource",),
         "launch.substitutions": ("LaunchConfiguration",),
         "launch_ros": (),
-        "launch_ros.actions": ("Node",),
+        "launch_ros.actions": ("Node", "SetParametersFromFile"),
     }
     for module, attributes in names.items():
         stand_in = ModuleType(module)
         for attribute in attributes:
-            setattr(stand_in, attribute, record)
+            setattr(stand_in, attribute, recorder(attribute))
         monkeypatch.setitem(sys.modules, module, stand_in)
     monkeypatch.setattr(
         "ament_index_python.packages.get_package_share_directory", lambda name: CONFIG.parent
     )
-    launch = runpy.run_path(str(LAUNCH / "map.launch.py"))
-    defaults = {declared.positional[0]: declared.default_value for declared in launch["ARGUMENTS"]}
-    context = SimpleNamespace(launch_configurations={**defaults, **arguments})
-    return list(launch["mapping_node"](context))
+    return runpy.run_path(str(LAUNCH / name))
+
+
+def context_of(launch: dict[str, Any], **arguments: str) -> SimpleNamespace:
+    """Context of a launch with these arguments; the others have their defaults."""
+    defaults = {
+        declared.positional[0]: getattr(declared, "default_value", "")
+        for declared in launch["ARGUMENTS"]
+    }
+    return SimpleNamespace(launch_configurations={**defaults, **arguments})
+
+
+def nodes_of_launch(monkeypatch: pytest.MonkeyPatch, **arguments: str) -> list[Any]:
+    """Keyword arguments of the nodes that map.launch.py starts."""
+    launch = run_launch(monkeypatch, "map.launch.py")
+    return list(launch["mapping_node"](context_of(launch, **arguments)))
+
+
+def test_a_replay_loses_no_image_whatever_the_parameter_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The player is paced by answers, which do not come for images that a node drops."""
+    launch = run_launch(monkeypatch, "replay.launch.py")
+    context = context_of(launch, bag="my_bag", image="/image", params_file="jetson")
+    player, under, node = launch["node_and_player"](context)
+    assert (player.kind, under.kind, node.kind) == (
+        *("Node", "SetParametersFromFile", "IncludeLaunchDescription"),
+    )
+    assert under.positional == (str(CONFIG / "replay.yaml"),)
+    assert dict(node.launch_arguments)["params_file"] == "jetson"
+    for path in CONFIG.glob("*.yaml"):
+        if path.stem not in ("map", "replay"):
+            chosen = yaml.safe_load(path.read_text())["/**"]["ros__parameters"]
+            assert not chosen.keys() & {"drop_policy", "image_qos", "use_sim_time"}
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIG.glob("*.yaml")))

@@ -12,6 +12,7 @@ from lingbot_map_ros.geometry.sim3 import Sim3
 from lingbot_map_ros.mapping.scale import MAX_KNOTS, ScaleEstimator
 
 TRUTH = 3.7
+FRAME_NS = 33_000_000
 
 
 def drive(estimator, seed=0, steps=2000, jitter=0.0, slips=0, glitches=0, step=0.03):
@@ -28,7 +29,7 @@ def drive(estimator, seed=0, steps=2000, jitter=0.0, slips=0, glitches=0, step=0
     for i in rng.choice(np.arange(steps), glitches, replace=False):
         model[i] += rng.normal(0, 3, 3)
     for i in range(steps):
-        estimator.add(make_pose(np.eye(3), model[i]), make_pose(np.eye(3), metric[i]), i)
+        estimator.add(make_pose(np.eye(3), model[i]), make_pose(np.eye(3), metric[i]), i * FRAME_NS)
         if estimator.settled:
             return (i + 1) * step
     return None
@@ -57,9 +58,27 @@ def test_slips_on_the_first_metres_do_not_spoil_the_scale(slips):
     for i in range(4000):
         metric = 0.03 * i + 0.15 * sum(i >= slip for slip in slips)
         model = make_pose(np.eye(3), np.array([0, 0.03 * i / TRUTH, 0]))
-        estimator.add(model, make_pose(np.eye(3), np.array([metric, 0, 0])), i)
+        estimator.add(model, make_pose(np.eye(3), np.array([metric, 0, 0])), i * FRAME_NS)
     assert estimator.settled
     assert estimator.scale == pytest.approx(TRUTH, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "jumps",
+    [
+        pytest.param(lambda i: 1e6 * (i > 0), id="begins at zero, then in map coordinates"),
+        pytest.param(lambda i: 50.0 * (i >= 20), id="begins again"),
+        pytest.param(lambda i: 1e300 * (i % 7 == 3) * (i < 30), id="wild values"),
+    ],
+)
+def test_odometry_that_jumps_before_the_scale_is_known_begins_a_new_path(jumps):
+    estimator = ScaleEstimator("odometry")
+    for i in range(200):
+        model = make_pose(np.eye(3), np.array([0, 0.03 * i / TRUTH, 0]))
+        metric = make_pose(np.eye(3), np.array([0.03 * i + jumps(i), 0, 0]))
+        estimator.add(model, metric, i * FRAME_NS)
+    assert estimator.settled
+    assert estimator.scale == pytest.approx(TRUTH, rel=0.002)
 
 
 def test_without_motion_nothing_settles():
@@ -75,8 +94,8 @@ def test_a_scale_that_changes_along_the_path_does_not_settle():
     estimator = ScaleEstimator("odometry")
     for i in range(1500):
         x = 0.03 * i
-        model = np.array([x * (1 + 0.2 * x), 0, 0])
-        estimator.add(make_pose(np.eye(3), model), make_pose(np.eye(3), np.array([x, 0, 0])), i)
+        model = make_pose(np.eye(3), np.array([x * (1 + 0.2 * x), 0, 0]))
+        estimator.add(model, make_pose(np.eye(3), np.array([x, 0, 0])), i * FRAME_NS)
     assert not estimator.settled
     assert len(estimator._knots) <= MAX_KNOTS
 
@@ -88,7 +107,7 @@ def test_a_settled_scale_is_held():
     drive(estimator, seed=1)
     for i in range(100):
         T = make_pose(np.eye(3), np.array([float(i), 0, 0]))
-        estimator.add(T, T, 10_000 + i)
+        estimator.add(T, T, (10_000 + i) * 10**9)
     assert (estimator.scale, estimator.settled) == (held, True)
 
 
@@ -97,8 +116,8 @@ def test_bad_poses_and_stamps_are_left_out():
     bad = make_pose(np.eye(3), np.array([np.nan, 0, 0]))
     for i in range(200):
         good = make_pose(np.eye(3), np.array([0.1 * i, 0, 0]))
-        estimator.add(bad, good, i)
-        estimator.add(good, bad, i)
+        estimator.add(bad, good, i * FRAME_NS)
+        estimator.add(good, bad, i * FRAME_NS)
         estimator.add(good, good, 5)
     assert not estimator.settled
 

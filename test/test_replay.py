@@ -332,6 +332,8 @@ def test_a_signal_leaves_complete_files_for_what_was_done(tmp_path, number):
         (["--bag", "BAG", "--output", "out", "--start-offset", "60"], 1, "60 lies behind the end"),
         (["--images", "BAG", "--output", "out"], 1, "holds no image"),
         (["--video", "BAG", "--output", "out"], 1, "no video"),
+        (["--video", 300 * "x", "--output", "out"], 1, "File name too long"),
+        (["--bag", "BAG", "--output", "out", "--checkpoint", 300 * "x"], 1, "File name too long"),
     ],
 )
 def test_mistakes_are_one_line(bag, tmp_path, monkeypatch, capsys, arguments, code, text):

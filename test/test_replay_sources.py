@@ -73,6 +73,17 @@ def test_the_topic_must_be_clear(tmp_path):
         pytest.raises(SourceError, match="no image topic: /info"),
     ):
         BagSource(bag, "", EVERYTHING)
+    (tmp_path / "info" / "metadata.yaml").unlink()
+    with (
+        Bag(write_messages(tmp_path / "nothing", [])) as bag,
+        pytest.raises(SourceError, match=r"no image topic: it is empty$"),
+    ):
+        BagSource(bag, "", EVERYTHING)
+    with (
+        Bag(tmp_path / "info") as bag,
+        pytest.raises(SourceError, match=r"/info; metadata\.yaml is missing"),
+    ):
+        BagSource(bag, "", EVERYTHING)
 
 
 def test_unusable_images_are_left_out_and_named(tmp_path):

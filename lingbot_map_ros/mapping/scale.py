@@ -24,6 +24,8 @@ AGREEMENT = 0.02
 """Largest relative difference of the opinions on a scale that has settled."""
 STEP = 3
 """Knots between the ends of a short step."""
+MAX_SPEED = 100.0
+"""Metres a second that no robot makes: odometry that moves faster has begun again elsewhere."""
 
 
 class ScaleEstimator:
@@ -35,7 +37,8 @@ class ScaleEstimator:
       repeated median over the knots of the ratios of the distances between them, which single
       glitches do not move. It settles when the path's two halves, and the short steps alone (which
       a slip of the wheels does not stretch), agree on it, and is then held: a scale that went on
-      moving would make everything published in metres drift.
+      moving would make everything published in metres drift. Odometry that jumps faster than any
+      robot moves begins a new path, since distances across the jump mean nothing.
     """
 
     def __init__(self, source: str = "none", scale: float = 1.0):
@@ -52,7 +55,7 @@ class ScaleEstimator:
         """Whether the scale is known, for odometry within about 3 %."""
         self._spacing = KNOT_SPACING
         self._knots: list[NDArray[np.float64]] = []
-        self._last_stamp: int | None = None
+        self._last: tuple[int, NDArray[np.float64]] | None = None
 
     def add(
         self, model_T: NDArray[np.float64], metric_T: NDArray[np.float64], stamp_ns: int
@@ -69,9 +72,14 @@ class ScaleEstimator:
         knot = np.concatenate((model_T[:3, 3], metric_T[:3, 3]))
         if not np.isfinite(knot).all():
             return
-        if self._last_stamp is not None and stamp_ns <= self._last_stamp:
-            return
-        self._last_stamp = stamp_ns
+        if self._last is not None:
+            last_stamp_ns, last_position = self._last
+            if stamp_ns <= last_stamp_ns:
+                return
+            seconds = (stamp_ns - last_stamp_ns) * 1e-9
+            if math.dist(knot[3:], last_position) > MAX_SPEED * seconds:
+                self._knots, self._spacing = [], KNOT_SPACING
+        self._last = stamp_ns, knot[3:]
         if self._knots and np.linalg.norm(knot[3:] - self._knots[-1][3:]) < self._spacing:
             return
         self._knots.append(knot)

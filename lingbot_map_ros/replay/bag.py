@@ -62,7 +62,10 @@ class Bag:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.damage: list[str] = []
-        files, promised = self._find_files()
+        try:
+            files, promised = self._find_files()
+        except OSError as error:
+            raise SourceError(f"{self.path} cannot be read: {error.strerror}") from error
         with ExitStack() as stack:
             self._parts: list[BagPart] = []
             failures: list[str] = []
@@ -125,7 +128,7 @@ class Bag:
         """Find the storage files and the number of messages promised for each topic."""
         if not self.path.exists():
             raise SourceError(f"there is no bag at {self.path}")
-        if self.path.is_file():
+        if not self.path.is_dir():
             if not self.path.name.endswith(SUFFIXES):
                 raise SourceError(f"{self.path} is no bag: its name ends in none of {SUFFIXES}")
             return [self.path], {}

@@ -120,9 +120,12 @@ def _choose(bag: Bag, topic: str) -> str:
     if topic and topic not in images:
         raise SourceError(f"{bag.path} has no image topic {topic}; its image topics: {listed}")
     if not topic and len(images) != 1:
-        reason = "no image topic" if not images else "several image topics, choose one with --topic"
-        everything = ", ".join(bag.topics) or "nothing"
-        raise SourceError(f"{bag.path} has {reason}: {listed if images else everything}")
+        if images:
+            about = f"has several image topics, choose one with --topic: {listed}"
+        else:
+            topics = ", ".join(bag.topics) or "it is empty"
+            about = "; ".join([f"has no image topic: {topics}", *bag.damage])
+        raise SourceError(f"{bag.path} {about}")
     return topic or images[0]
 
 

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return replay(options, stop)
     except ImportError as error:
         return _missing(error)
-    except LingbotMapError as error:
+    except (LingbotMapError, OSError) as error:
         print(f"replay: {error}", file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:

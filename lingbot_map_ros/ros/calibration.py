@@ -30,7 +30,8 @@ class Calibration:
         self._for = (camera, height, width)
         self._session.camera = camera
         if camera is not None:
-            logger.info("camera_info is used (%s)", camera.model)
+            lens = "no distortion" if camera.model == "none" else camera.model
+            logger.info("camera_info is used (%s)", lens)
 
     def _read(self, camera_info: Any, height: int, width: int) -> CameraModel | None:
         if camera_info is None:

@@ -57,7 +57,7 @@ class CameraMount:
             self._announced = camera_frame
             if not self._given:
                 logger.warning(
-                    "TF has no transform from '%s' to the camera '%s' and base_to_camera is not "
+                    "TF has no transform from %r to the camera %r and base_to_camera is not "
                     "set: the camera is taken to look along x of the base, at its origin",
                     self._base_frame,
                     camera_frame,

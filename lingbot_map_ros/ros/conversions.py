@@ -17,6 +17,7 @@ import numpy as np
 
 from lingbot_map_ros.errors import InputError
 from lingbot_map_ros.ros import cv_bridge_variant
+from lingbot_map_ros.ros.image_header import check_pixels
 from lingbot_map_ros.ros.intensity_window import IntensityWindow
 
 
@@ -144,7 +145,7 @@ def image_to_rgb(msg: Any, window: IntensityWindow | None = None) -> np.ndarray:
         rgb = cv_bridge_variant.to_rgb(msg)
         if rgb is None:
             raise UnsupportedEncodingError(
-                f"image encoding '{encoding}' is not supported; publish one of "
+                f"image encoding {encoding!r} is not supported; publish one of "
                 + ", ".join(SUPPORTED_ENCODINGS)
             )
         return rgb
@@ -155,19 +156,21 @@ def compressed_to_rgb(msg: Any, window: IntensityWindow | None = None) -> np.nda
     """Decode a ``sensor_msgs/CompressedImage`` (JPEG, PNG, ...) to RGB.
 
     A single-channel image whose ``format`` names a Bayer or 16UC1 source is treated as that.
-    Returns uint8 [H, W, 3]; raises InputError for data that is empty, damaged or cut short.
+    Returns uint8 [H, W, 3]; raises InputError for data that is empty, damaged or cut short, and for
+    an image of more than MAX_PIXELS.
     """
     data = _buffer(msg.data)
     # libjpeg fills what is missing of a cut file with gray and calls it a success.
     if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[data.size // 2 :].tobytes():
         raise InputError(f"the compressed image of {data.size} bytes is cut short")
+    check_pixels(data)
     try:
         image = cv2.imdecode(data, cv2.IMREAD_UNCHANGED) if data.size else None
     except cv2.error as error:
         raise InputError(f"the compressed image cannot be decoded: {error}") from error
     if image is None:
         raise InputError(
-            f"the compressed image of {data.size} bytes (format '{msg.format}') cannot be decoded"
+            f"the compressed image of {data.size} bytes (format {msg.format!r}) cannot be decoded"
         )
     if image.dtype not in (np.uint8, np.uint16):
         raise InputError(f"a compressed image of type {image.dtype} is not supported")

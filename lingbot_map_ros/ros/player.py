@@ -87,7 +87,8 @@ class BagPlayer:
         Type (``package/msg/Name``) of each topic. Types that are not installed are left out and
         named in the report.
     image_topics : collection of str
-        The topics that ``pace_by`` and the wait for subscribers are about.
+        The topics that the wait for subscribers is about, and ``pace_by`` as far as anybody reads
+        them.
     options : PlayOptions
     """
 
@@ -153,13 +154,15 @@ class BagPlayer:
             if publisher is None or len(message.data) < _SMALLEST_MESSAGE:
                 continue
             is_image = message.topic in self._images
-            if is_image and self._answers.wait(self._options.pace_window - 1):
+            # nobody answers the images of another camera, or the same ones as JPEG
+            paced = is_image and publisher.get_subscription_count() > 0
+            if paced and self._answers.wait(self._options.pace_window - 1):
                 timeline.forgive_delay(message.stamp_ns)
             self._idle_until(timeline, message.stamp_ns)
             self._publish(publisher, message.data)
             self.report.messages += 1
-            if is_image:
-                self.report.images += 1
+            self.report.images += is_image
+            if paced:
                 self._answers.send(message.data)
         self._answers.wait(0)
         self.report.unanswered = self._answers.flight.unanswered

@@ -153,7 +153,7 @@ class TransformBroadcaster:
         if not others:
             return
         self._warned = True
-        what = " and ".join(f"'{t.header.frame_id}' -> '{t.child_frame_id}'" for t in others)
+        what = " and ".join(f"{t.header.frame_id!r} -> {t.child_frame_id!r}" for t in others)
         self._node.get_logger().warning(
             f"somebody else broadcasts {what}, which is also ours with tf_mode: "
             f"{self._parameters.tf_mode}; frames will jump between the two. Stop the other one, "

@@ -111,7 +111,7 @@ class StaticLookup:
             matrix = transform_to_matrix(stamped.transform)
             if not np.isfinite(matrix).all():
                 logger.warning(
-                    "the static transform %s -> %s is not a rigid transform: ignored",
+                    "the static transform %r -> %r is not a rigid transform: ignored",
                     stamped.header.frame_id,
                     stamped.child_frame_id,
                 )

@@ -26,9 +26,14 @@ _ALIASES = {"fisheye": "equidistant", "": "plumb_bob", "pinhole": "none"}
 
 # A pinhole image of more than this is stretched beyond anything that the network saw in training.
 MAX_FIELD_OF_VIEW = math.radians(110.0)
+# Focal lengths in units of the image's size: beyond these they are no pixels.
+_SHORTEST, _LONGEST = 0.01, 1000.0
+# A pinhole image that shows less than a tenth of the camera's is of no use.
+_MOST_ZOOM = 10.0
 _EDGE_SAMPLES = 33
 _RADIAL_SAMPLES = 24
 _BISECTIONS = 40
+_UNUSABLE = "the distortion leaves no usable part of the image"
 
 
 class CameraModelError(InputError):
@@ -53,8 +58,9 @@ class CameraModel:
     Raises
     ------
     CameraModelError
-        Not finite, no focal length (an uncalibrated camera), a principal point outside of the
-        image, an unknown model or a wrong number of coefficients.
+        Not finite, a focal length that is none in pixels (an uncalibrated camera), a principal
+        point outside of the image, an unknown model, a wrong number of coefficients, or a
+        distortion of which no pinhole image comes.
 
     """
 
@@ -72,9 +78,11 @@ class CameraModel:
             raise CameraModelError(f"the calibration is for {self.width}x{self.height} pixels")
         if K.shape != (3, 3) or not np.isfinite(K).all() or not np.isfinite(D).all():
             raise CameraModelError("the calibration holds NaN, infinity or no 3x3 matrix")
-        if K[0, 0] <= 0 or K[1, 1] <= 0:
+        size = np.array([self.width, self.height])
+        if not ((_SHORTEST * size < np.diag(K)[:2]) & (np.diag(K)[:2] < _LONGEST * size)).all():
             raise CameraModelError(
-                f"focal lengths {K[0, 0]:g} and {K[1, 1]:g}: the camera is not calibrated"
+                f"focal lengths {K[0, 0]:g} and {K[1, 1]:g} for {self.width}x{self.height} pixels: "
+                "the camera is not calibrated"
             )
         if not (0 < K[0, 2] < self.width and 0 < K[1, 2] < self.height):
             raise CameraModelError(
@@ -84,13 +92,16 @@ class CameraModel:
             D, model = (), "none"
         elif model not in _COEFFICIENTS:
             known = ", ".join(_COEFFICIENTS)
-            raise CameraModelError(f"distortion model '{self.model}' is none of {known}")
+            raise CameraModelError(f"distortion model {self.model!r} is none of {known}")
         elif len(D) not in _COEFFICIENTS[model]:
-            raise CameraModelError(f"{len(D)} coefficients do not make a {model} distortion")
+            raise CameraModelError(f"{len(D)} coefficients are not those of {model}")
         K.setflags(write=False)
         object.__setattr__(self, "K", K)
         object.__setattr__(self, "D", D)
         object.__setattr__(self, "model", model)
+        border = _border(self.width, self.height) - (size - 1) / 2
+        if not _inside(self, border / (np.diag(K)[:2] * _MOST_ZOOM)):
+            raise CameraModelError(_UNUSABLE)
 
     def __eq__(self, other: object) -> bool:
         """Whether two calibrations are the same numbers."""
@@ -158,8 +169,8 @@ def _smallest_zoom(camera: CameraModel, principal_point: tuple[float, float]) ->
     high = low
     while not _inside(camera, border / (focal * high)):
         high *= 1.25
-        if high > 1000 * low:
-            raise CameraModelError("the distortion leaves no usable part of the image")
+        if high > 2 * _MOST_ZOOM:
+            raise CameraModelError(_UNUSABLE)
     low = high / 1.25
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
