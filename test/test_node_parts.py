@@ -19,7 +19,8 @@ from lingbot_map_ros.errors import CheckpointError
 from lingbot_map_ros.geometry.poses import make_pose, quaternion_to_matrix, rotation_angle
 from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL, PoseError, base_pose
 from lingbot_map_ros.ros.mailbox import Mailbox, MailboxClosedError
-from lingbot_map_ros.ros.odom_buffer import KEEP, OdomBuffer
+from lingbot_map_ros.ros.odom_buffer import KEEP, OdomBuffer, odom_complaints
+from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.placement import Placement
 from lingbot_map_ros.ros.rates import Rate, Tally
 from lingbot_map_ros.ros.stamps import RESTART_FRAMES, StampGuard, Verdict
@@ -302,3 +303,22 @@ def test_rates_and_tallies_count():
     assert rate.per_second() > 1
     assert rate.age < 1
     assert tally.counts() == {"reason": 5}
+
+
+@pytest.mark.parametrize(
+    ("child", "world", "tf_mode", "said"),
+    [
+        ("base_link", "odom", "map", []),
+        ("/base_link", "/odom", "map", []),
+        ("", "", "map", []),
+        ("base_link", "wheels", "odom", []),
+        ("base_footprint", "odom", "odom", ["set base_frame"]),
+        ("base_footprint", "wheels", "map", ["set base_frame", "set odom_frame"]),
+    ],
+)
+def test_odometry_of_other_frames_is_named(child, world, tf_mode, said):
+    msg = Odometry(child_frame_id=child)
+    msg.header.frame_id = world
+    complaints = odom_complaints(msg, Parameters(tf_mode=tf_mode))
+    assert len(complaints) == len(said)
+    assert all(words in complaint for words, complaint in zip(said, complaints, strict=True))

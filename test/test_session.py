@@ -55,6 +55,8 @@ def test_bad_images_are_refused_and_change_nothing():
     for stamp in (None, 0.5, "0"):
         with pytest.raises(InputError, match="stamp_ns must be an integer"):
             session.step(image(4), stamp)
+    with pytest.raises(InputError, match="does not fit 64 bits"):
+        session.step(image(4), 2**70)
     assert str(session.status()) == before
     assert fingerprints(feed(session, [4, 5])) == fingerprints(feed(twin, [4, 5]))
 

@@ -23,7 +23,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from lingbot_map_ros.ros.camera_info import image_size
 from lingbot_map_ros.ros.mailbox import Mailbox
-from lingbot_map_ros.ros.odom_buffer import OdomBuffer
+from lingbot_map_ros.ros.odom_buffer import OdomBuffer, odom_complaints
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.rates import Rate, Tally
 from lingbot_map_ros.ros.stamps import StampGuard, Verdict
@@ -88,6 +88,7 @@ class Input:
         self._mailbox = mailbox
         self._on_restart = on_restart
         self._subscriptions: list[Any] = []
+        self._odom_came = False
         self._camera_info_subscription: Any = None
         if parameters.use_camera_info:
             # Already while the model loads: it tells the size of the images.
@@ -188,6 +189,10 @@ class Input:
         self.camera_info = msg
 
     def _on_odom(self, msg: Any) -> None:
+        if not self._odom_came:
+            self._odom_came = True
+            for complaint in odom_complaints(msg, self._parameters):
+                self._node.get_logger().warning(complaint)
         if not self.odom.add(msg):
             self.skipped.add("invalid_odom")
 

@@ -16,6 +16,7 @@ from lingbot_map_ros.geometry.poses import (
     matrix_to_quaternion,
     quaternion_to_matrix,
 )
+from lingbot_map_ros.ros.parameters import Parameters
 
 KEEP = 2000
 """Messages that are kept: 20 s of a 100 Hz odometry."""
@@ -77,6 +78,24 @@ class OdomBuffer:
         with self._lock:
             self._stamps.clear()
             self._poses.clear()
+
+
+def odom_complaints(msg: Any, parameters: Parameters) -> list[str]:
+    """Say in which way an odometry is not that of the parameters' frames; its poses are used."""
+    child, world = msg.child_frame_id.strip("/"), msg.header.frame_id.strip("/")
+    complaints = []
+    if child and child != parameters.base_frame:
+        complaints.append(
+            f"the odom topic holds poses of {child!r}, which are taken for those of base_frame "
+            f"'{parameters.base_frame}': metres and transforms are right only if both are one; "
+            "set base_frame, or remap odom"
+        )
+    if parameters.tf_mode == "map" and world and world != parameters.odom_frame:
+        complaints.append(
+            f"the odom topic's poses are in {world!r} and not in odom_frame "
+            f"'{parameters.odom_frame}': set odom_frame"
+        )
+    return complaints
 
 
 def _interpolate(

@@ -46,6 +46,8 @@ class Intake:
             raise InputError(
                 f"stamp_ns must be an integer, in nanoseconds, not {type(stamp_ns).__name__}"
             )
+        if not -(2**63) <= stamp_ns < 2**63:
+            raise InputError(f"stamp_ns {stamp_ns} does not fit 64 bits")
         require_rgb(image)
         if size and image.shape != size:
             raise InputError(
