@@ -68,6 +68,25 @@ def test_pt_layouts(tiny, state, layout, tmp_path):
     assert torch.equal(run(loaded).pose_enc, run(tiny).pose_enc)
 
 
+@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
+def test_half_precision_weights_grow_only_where_they_are_placed(tiny, state, stored, tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_file({name: tensor.to(stored) for name, tensor in state.items()}, path)
+    in_file = load_model(path, device=torch.device("meta"))
+    assert {p.dtype for p in in_file.parameters()} == {stored}
+    rounded = GCTStream(tiny.config, attention_backend="sdpa")
+    rounded.load_state_dict({name: t.to(stored).float() for name, t in state.items()})
+    placed = in_file.place(torch.device("cpu"), torch.float32)
+    assert {p.dtype for p in placed.parameters()} == {torch.float32}
+    assert torch.equal(run(placed).pose_enc, run(rounded).pose_enc)
+    assert torch.equal(run(placed).depth, run(rounded).depth)
+    mixed = load_model(path, dtype="bfloat16")
+    assert mixed.aggregator.camera_token.dtype == torch.float32
+    assert mixed.aggregator.global_blocks[0].attn.qkv.weight.dtype == torch.bfloat16
+    assert {p.dtype for p in mixed.camera_head.parameters()} == {torch.float32}
+    assert torch.isfinite(run(mixed).depth).all()
+
+
 def test_safetensors_with_its_own_configuration(tiny, state, tmp_path):
     path = tmp_path / "weights.safetensors"
     config = {**tiny.config.to_dict(), "sliding_window": 7}

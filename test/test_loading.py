@@ -6,12 +6,17 @@ import logging
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from lingbot_map_ros.errors import MemoryPlanError
 from lingbot_map_ros.models.checkpoint import load_model
 from lingbot_map_ros.models.frame_runner import compile_obstacle
 from lingbot_map_ros.ros.loading import load_session
 from lingbot_map_ros.ros.network import load_network
 from lingbot_map_ros.ros.parameters import Parameters
+from lingbot_map_ros.streaming import device_memory
+from lingbot_map_ros.streaming.memory import MemorySettings
+from lingbot_map_ros.streaming.memory_advice import HEADROOM
 
 
 def start(caplog, **settings):
@@ -73,3 +78,22 @@ def test_a_replay_hears_of_a_kernel_without_effect_too(caplog):
         r for r in caplog.records if "has no effect" in r.message and "kernel" in r.message
     ]
     assert record.levelno == logging.WARNING
+
+
+def test_weights_that_are_still_in_their_file_take_none_of_the_device(monkeypatch, tmp_path):
+    path = tmp_path / "tiny.safetensors"
+    save_file(load_model("random:tiny").state_dict(), path)
+    parameters = Parameters(checkpoint=str(path), device="cpu", map_max_points=1000)
+    model = load_network(parameters)
+    weights = model.memory_bytes()["weights"]
+    settings = MemorySettings(
+        model.config, 480, 640, dtype=model.dtype, pending_limit=model.pending_limit
+    )
+    enough = int(settings.plan().total / (1 - HEADROOM)) + 2 * 1024**2
+    for free, fits in ((enough, True), (enough - weights // 2, False)):
+        monkeypatch.setattr(device_memory, "available_memory", lambda _device, free=free: free)
+        if fits:
+            load_network(parameters)
+        else:
+            with pytest.raises(MemoryPlanError, match="exceeds"):
+                load_network(parameters)

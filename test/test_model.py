@@ -519,3 +519,14 @@ def test_every_part_of_the_random_model_matters():
             model.aggregator.global_blocks[i].ls1.gamma.copy_(saved)
         assert ((changed.depth - first.depth).abs() / first.depth).mean() > 0.002
         assert (changed.pose_enc - first.pose_enc).abs().max() > 0.01
+
+
+def test_on_a_gpu_the_last_layer_of_the_depth_head_is_not_rounded(weights):
+    """Its output is the logarithm of the depth."""
+    head = build(weights).depth_head
+    head.place_on_gpu_(torch.device("cpu"), torch.bfloat16)
+    last = head.scratch.output_conv2[-1]
+    assert torch.equal(last.weight, weights["depth_head.scratch.output_conv2.2.weight"])
+    assert torch.equal(last.bias, weights["depth_head.scratch.output_conv2.2.bias"])
+    others = [m for m in head.modules() if hasattr(m, "stride") and m is not last]
+    assert {m.weight.dtype for m in others} == {torch.bfloat16}

@@ -15,7 +15,7 @@ from lingbot_map_ros.errors import CacheError, InputError
 from lingbot_map_ros.layers.attention import Attend, attention_dtype
 from lingbot_map_ros.layers.attention_backends import check_backend
 from lingbot_map_ros.layers.flashinfer_cache import FlashInferKVCacheManager
-from lingbot_map_ros.layers.precision import cast_matmul_weights_
+from lingbot_map_ros.layers.precision import place_weights_
 
 FrameMode = Literal["keyframe", "skip", "pending"]
 """What becomes of a frame: kept and the oldest evicted, no trace left, or undecided."""
@@ -112,8 +112,7 @@ disable_global_rope
             kernel=self.kernel,
         )
         self.kv_cache = self.inputs = None
-        cast_matmul_weights_(self, device, dtype)
-        self.to(device)
+        place_weights_(self, device, dtype)
         self.set_image_statistics(device)
 
     @property

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lingbot_map_ros.layers.precision import LayerNorm
+from lingbot_map_ros.layers.precision import LayerNorm, place_weights_
 
 FRAMES_PER_GROUP = 2
 
@@ -136,11 +136,14 @@ class DPTHead(nn.Module):
 
         Its output is the logarithm of the depth, where rounding would be a relative error.
         """
+        last = self.scratch.output_conv2[-1]
+        unrounded = [parameter.data.to(device, torch.float32) for parameter in last.parameters()]
+        place_weights_(self, device, dtype)
+        for parameter, exact in zip(last.parameters(), unrounded, strict=True):
+            parameter.data = exact
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
-                module.to(device, dtype)
                 module.weight.data = module.weight.contiguous(memory_format=torch.channels_last)
-        self.scratch.output_conv2[-1].float()
 
     def forward(self, outputs: Sequence[Tensor], height: int, width: int) -> DepthMaps:
         """Predict from four outputs ``[B, S, P, dim]`` of images ``height x width``.

@@ -27,11 +27,15 @@ class LayerNorm(nn.LayerNorm):
         return F.layer_norm(x.float(), self.normalized_shape, self.weight, self.bias, self.eps)
 
 
-def cast_matmul_weights_(module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
-    """Move linear layers and convolutions to ``device`` as ``dtype``, one after the other.
+def place_weights_(module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+    """Move to ``device``: linear layers and convolutions as ``dtype``, everything else as float32.
 
-    Each is cast on its way, so that the peak is one set of weights and not two.
+    One after the other, each cast on its way, so that the peak is one set of weights and not two.
     """
     for child in module.modules():
         if isinstance(child, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
             child.to(device, dtype)
+        else:
+            for parameter in child.parameters(recurse=False):
+                parameter.data = parameter.data.float()
+    module.to(device)

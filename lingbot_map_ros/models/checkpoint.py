@@ -124,7 +124,8 @@ def assign_state(network: GCTStream, state: dict[str, Tensor], path: Path) -> No
             f"{path} does not fit this model ({len(problems)} differences): {listed}{more}. Choose "
             "the preset it was made for with the parameter 'model'"
         )
-    network.load_state_dict({k: v.float() for k, v in state.items()}, assign=True)
+    # Half-precision weights stay so until they are placed: no second, larger copy on the host.
+    network.load_state_dict(state, assign=True)
     network.requires_grad_(False)
 
 

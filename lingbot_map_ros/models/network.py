@@ -12,6 +12,7 @@ from lingbot_map_ros.heads.camera_cache import CameraCache
 from lingbot_map_ros.heads.camera_head import CameraHead
 from lingbot_map_ros.heads.dpt_head import DPTHead
 from lingbot_map_ros.layers.attention import attention_dtype
+from lingbot_map_ros.layers.precision import place_weights_
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.frame_runner import FrameRunner
 
@@ -113,11 +114,14 @@ class Network(nn.Module):
         """
         self.aggregator.place(device, dtype)
         self.camera_head.cache = self._fast = None
+        if device.type == "meta":
+            return self
+        place_weights_(self.camera_head, device, torch.float32)
         if device.type == "cuda":
             self.depth_head.place_on_gpu_(device, dtype)
-        if device.type != "meta":
-            self.to(device)
-        return self
+        else:
+            place_weights_(self.depth_head, device, torch.float32)
+        return self.to(device)
 
     @property
     def device(self) -> torch.device:

@@ -8,7 +8,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from lingbot_map_ros.ros.network import plan_memory, release, warm_up
+from lingbot_map_ros.ros.network import held_memory, plan_memory, release, warm_up
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.streaming.preprocessing import network_size
 
@@ -62,7 +62,14 @@ class ImageFit:
         began = time.monotonic()
         model, resized = self._model, self._size is not None
         if size != self._planned:
-            plan_memory(model, self._parameters, model.device, model.dtype, (height, width))
+            plan_memory(
+                model,
+                self._parameters,
+                model.device,
+                model.dtype,
+                (height, width),
+                held=held_memory(model),
+            )
             self._planned = size
         if resized:
             model.place(model.device, model.dtype)

@@ -63,8 +63,13 @@ def plan_memory(
     device: torch.device,
     dtype: torch.dtype,
     image_size: tuple[int, int],
+    *,
+    held: int = 0,
 ) -> None:
     """Compute what a stream of images of this height and width will need, before it is taken.
+
+    ``held``: bytes of the device that the network has taken already. They are part of the plan, and
+    not of what is free.
 
     Raises
     ------
@@ -90,8 +95,7 @@ def plan_memory(
         gpu=device.type == "cuda",
         map=MapMemory(parameters.map_max_points, VoxelMap.planned_bytes) if shared else None,
     )
-    # what the network holds already counts as free: it is part of the plan
-    available = available_memory(device) + _held(model)
+    available = available_memory(device) + held
     if parameters.memory_limit_gb:
         available = min(available, int(parameters.memory_limit_gb * 1e9))
     plan = check_memory(settings, available)
@@ -131,13 +135,13 @@ def _cache_dtype(parameters: Parameters) -> torch.dtype | None:
     return torch.float8_e4m3fn if parameters.kv_cache_dtype == "fp8" else None
 
 
-def _held(model: GCTStream) -> int:
-    """Bytes of its device that the network has taken."""
+def held_memory(model: GCTStream) -> int:
+    """Bytes of its device that a placed network has taken."""
     import torch
 
     if model.device.type == "cuda":
         return int(torch.cuda.memory_reserved(model.device))
-    return 0 if model.device.type == "meta" else sum(model.memory_bytes().values())
+    return sum(model.memory_bytes().values())
 
 
 def warm_up(model: GCTStream, height: int, width: int, *, depth_every: int = 1) -> None:
