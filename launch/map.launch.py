@@ -41,6 +41,11 @@ ARGUMENTS = (
     DeclareLaunchArgument(
         "use_sim_time", default_value="false", description="Take the time from /clock."
     ),
+    DeclareLaunchArgument(
+        "lossless",
+        default_value="false",
+        description="Process every image of a reliable publisher, whatever params_file says.",
+    ),
     DeclareLaunchArgument("rviz", default_value="false", description="Open RViz with the map."),
     DeclareLaunchArgument("namespace", default_value="", description="Namespace of the node."),
 )
@@ -76,11 +81,13 @@ def mapping_node(context: LaunchContext) -> list[Node]:
     argument = context.launch_configurations
     image = argument["image"].removesuffix("/compressed")
     camera_info = argument["camera_info"] or posixpath.join(posixpath.dirname(image), "camera_info")
-    overrides: dict[str, bool | str] = {}
+    overrides: dict[str, bool | float | str] = {}
     if image != argument["image"]:
         overrides["image_transport"] = "compressed"
     if argument["use_sim_time"].lower() in ("true", "1"):
         overrides["use_sim_time"] = True
+    if argument["lossless"].lower() in ("true", "1"):
+        overrides |= {"drop_policy": "all", "image_qos": "reliable", "max_rate_hz": 0.0}
     if argument["checkpoint"]:
         overrides["checkpoint"] = argument["checkpoint"]
     return [

@@ -13,7 +13,7 @@ from ament_index_python.packages import get_package_share_directory
 from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
 from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, OpaqueFunction
 from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launch_ros.actions import Node, SetParametersFromFile
+from launch_ros.actions import Node
 
 SHARE = Path(get_package_share_directory("lingbot_map_ros"))
 IMAGE_TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
@@ -32,7 +32,7 @@ ARGUMENTS = (
         "params_file",
         default_value="replay",
         description="File with the node's parameters, or the name of one in config/ of this "
-        "package; what it does not set is as in replay.yaml.",
+        "package; every image is processed, whatever it says.",
     ),
     DeclareLaunchArgument(
         "checkpoint", default_value="", description="Weights; empty is what params_file says."
@@ -54,7 +54,8 @@ def node_and_player(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         name: argument[name] for name in ("params_file", "checkpoint", "rviz", "namespace")
     }
     passed_on["image"] = argument["image"] or only_image_topic(bag)
-    passed_on["use_sim_time"] = "true"
+    # A node that drops images would leave the player waiting for answers.
+    passed_on["use_sim_time"] = passed_on["lossless"] = "true"
     answers = posixpath.join("/", argument["namespace"], "lingbot_map/odometry")
     # Loading takes a while, and so does a frame without a GPU.
     pacing = ["--wait", "600", "--pace-by", answers, "--pace-timeout", "30"]
@@ -65,9 +66,6 @@ def node_and_player(context: LaunchContext) -> list[LaunchDescriptionEntity]:
             arguments=[str(bag), "--rate", argument["rate"], *pacing],
             output="screen",
         ),
-        # Under params_file, and only for what follows: a node that drops images, as it does for a
-        # live camera, would leave the player waiting for answers.
-        SetParametersFromFile(str(SHARE / "config" / "replay.yaml")),
         IncludeLaunchDescription(
             PythonLaunchDescriptionSource(str(SHARE / "launch" / "map.launch.py")),
             launch_arguments=passed_on.items(),

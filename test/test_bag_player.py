@@ -189,6 +189,20 @@ def test_images_that_nobody_reads_are_not_waited_for(context, tmp_path):
     assert "no answer to the image" not in err
 
 
+def test_a_node_that_still_loads_is_waited_for(context, bag):
+    """It publishes answers already, and does not subscribe to images yet."""
+    listener = Listener(context)
+    listener.node.destroy_subscription(next(listener.node.subscriptions))
+    process = start_player(
+        bag, "--rate", 0, "--wait", 5, "--pace-by", "/map/odometry", "--pace-window", 8,
+        "--pace-timeout", 0.2,
+    )  # fmt: skip
+    out, err = listener.listen_to(process)
+    listener.close()
+    assert process.returncode == 0, err
+    assert "20 images, 20 without an answer" in out, err
+
+
 def test_arguments_that_ros_does_not_take(bag):
     process = start_player(bag, "--ros-args", "--params-file", "/nowhere.yaml")
     _, err = process.communicate(timeout=60)

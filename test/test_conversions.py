@@ -366,6 +366,12 @@ def test_an_image_that_unpacks_to_gigabytes_is_refused_by_its_header(sides, exte
         compressed_to_rgb(CompressedImage(format=extension, data=bytes(data)))
 
 
+def test_a_header_that_only_promises_is_no_image():
+    data = b"DDS " + struct.pack("<I", 124) + bytes(120)
+    with pytest.raises(InputError):
+        compressed_to_rgb(CompressedImage(format="jpeg", data=data))
+
+
 def test_compressed_images_of_other_types():
     for pixels in (np.zeros((4, 4), np.float32), np.zeros((4, 4, 3), np.float32)):
         data = cv2.imencode(".tiff", pixels)[1].tobytes()

@@ -30,7 +30,7 @@ LAYOUT = PageLayout(
 GPU = torch.device("cuda", 0)
 
 
-def build(name):
+def build(name, kernel="auto"):
     return build_backend(
         name,
         layout=LAYOUT,
@@ -39,6 +39,7 @@ def build(name):
         dtype=torch.bfloat16,
         cache_dtype=torch.bfloat16,
         device=GPU,
+        kernel=kernel,
     )
 
 
@@ -51,8 +52,9 @@ def broken_flashinfer(monkeypatch):
     monkeypatch.setitem(sys.modules, "flashinfer", None)
 
 
-def test_auto_goes_on_without_a_flashinfer_that_does_not_run(broken_flashinfer, caplog):
-    assert isinstance(build("auto"), GatherSdpaBackend)
+@pytest.mark.parametrize("kernel", ["auto", "paged_fa2"])
+def test_auto_goes_on_without_a_flashinfer_that_does_not_run(broken_flashinfer, caplog, kernel):
+    assert isinstance(build("auto", kernel), GatherSdpaBackend)
     assert "cannot be imported" in caplog.text
 
 

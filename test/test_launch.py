@@ -32,6 +32,7 @@ ARGUMENTS = {
         "params_file",
         "checkpoint",
         "use_sim_time",
+        "lossless",
         "rviz",
         "namespace",
     },
@@ -118,16 +119,18 @@ def test_a_replay_loses_no_image_whatever_the_parameter_file(
     """The player is paced by answers, which do not come for images that a node drops."""
     launch = run_launch(monkeypatch, "replay.launch.py")
     context = context_of(launch, bag="my_bag", image="/image", params_file="jetson")
-    player, under, node = launch["node_and_player"](context)
-    assert (player.kind, under.kind, node.kind) == (
-        *("Node", "SetParametersFromFile", "IncludeLaunchDescription"),
-    )
-    assert under.positional == (str(CONFIG / "replay.yaml"),)
-    assert dict(node.launch_arguments)["params_file"] == "jetson"
-    for path in CONFIG.glob("*.yaml"):
-        if path.stem not in ("map", "replay"):
-            chosen = yaml.safe_load(path.read_text())["/**"]["ros__parameters"]
-            assert not chosen.keys() & {"drop_policy", "image_qos", "use_sim_time"}
+    player, included = launch["node_and_player"](context)
+    assert (player.kind, included.kind) == ("Node", "IncludeLaunchDescription")
+    passed_on = dict(included.launch_arguments)
+    assert passed_on["params_file"] == "jetson"
+    (node,) = nodes_of_launch(monkeypatch, **passed_on)
+    assert node.parameters[0] == str(CONFIG / "jetson.yaml")
+    assert node.parameters[-1] == {
+        "use_sim_time": True,
+        "drop_policy": "all",
+        "image_qos": "reliable",
+        "max_rate_hz": 0.0,
+    }
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIG.glob("*.yaml")))

@@ -81,6 +81,20 @@ def test_odometry_that_jumps_before_the_scale_is_known_begins_a_new_path(jumps):
     assert estimator.scale == pytest.approx(TRUTH, rel=0.002)
 
 
+def test_a_pose_far_off_costs_nothing_but_itself():
+    """Spikes of 5 m every five seconds, out of reach at this speed, and back."""
+    estimator = ScaleEstimator("odometry")
+    for i in range(600):
+        model = make_pose(np.eye(3), np.array([0, 0.01 * i / TRUTH, 0]))
+        spike = 5.0 * (i % 150 == 100)
+        metric = make_pose(np.eye(3), np.array([0.01 * i, spike, 0]))
+        estimator.add(model, metric, i * FRAME_NS)
+        if estimator.settled:
+            break
+    assert estimator.settled and i > 150
+    assert estimator.scale == pytest.approx(TRUTH, rel=1e-6)
+
+
 def test_without_motion_nothing_settles():
     estimator = ScaleEstimator("odometry")
     assert drive(estimator, jitter=0.05, step=0.0) is None

@@ -306,19 +306,20 @@ def test_rates_and_tallies_count():
 
 
 @pytest.mark.parametrize(
-    ("child", "world", "tf_mode", "said"),
+    ("child", "world", "used", "said"),
     [
-        ("base_link", "odom", "map", []),
-        ("/base_link", "/odom", "map", []),
-        ("", "", "map", []),
-        ("base_link", "wheels", "odom", []),
-        ("base_footprint", "odom", "odom", ["set base_frame"]),
-        ("base_footprint", "wheels", "map", ["set base_frame", "set odom_frame"]),
+        ("base_link", "odom", {"tf_mode": "map"}, []),
+        ("/base_link", "/odom", {"tf_mode": "map"}, []),
+        ("", "", {"tf_mode": "map"}, []),
+        ("base_link", "wheels", {"scale_source": "odometry"}, []),
+        ("base_footprint", "wheels", {}, []),
+        ("base_footprint", "odom", {"scale_source": "odometry"}, ["set base_frame"]),
+        ("base_footprint", "wheels", {"tf_mode": "map"}, ["set base_frame", "set odom_frame"]),
     ],
 )
-def test_odometry_of_other_frames_is_named(child, world, tf_mode, said):
+def test_odometry_of_other_frames_is_named_where_it_is_used(child, world, used, said):
     msg = Odometry(child_frame_id=child)
     msg.header.frame_id = world
-    complaints = odom_complaints(msg, Parameters(tf_mode=tf_mode))
+    complaints = odom_complaints(msg, Parameters(**used))
     assert len(complaints) == len(said)
     assert all(words in complaint for words, complaint in zip(said, complaints, strict=True))

@@ -222,6 +222,7 @@ def test_an_output_directory_is_tried_before_it_is_taken(make_server, tmp_path):
         assert not result.successful and reason in result.reason, folder
     assert not changes
     assert answer(tmp_path / "new" / "maps").successful
+    assert answer(tmp_path / "new" / ".." / ".." / tmp_path.name / "maps").successful
     assert answer(tmp_path).successful
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["file", "link"]
 

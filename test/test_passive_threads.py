@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).parents[1]
 PROGRAMS = [
     path
     for path in sorted([*REPOSITORY.glob("bin/*"), *REPOSITORY.glob("scripts/*.py")])
-    if path.is_file() and path.name != "play_bag"  # which never loads PyTorch
+    if path.is_file() and "__main__" in path.read_text() and path.name != "play_bag"
 ]
 IMPORT = """
 import os, runpy, sys
@@ -28,6 +28,7 @@ class Finder:
             say()
 
 sys.meta_path.insert(0, Finder())
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
 runpy.run_path(sys.argv[1], run_name="imported")
 say()
 """

@@ -159,7 +159,8 @@ def build_backend(
 ) -> AttentionBackend:
     """Build the back end ``name`` (``auto``, ``flashinfer`` or ``sdpa``), logging the reason.
 
-    ``kernel``: of FlashInfer; ``auto`` measures which is the fastest here. Raises what
+    ``kernel``: of FlashInfer; ``auto`` measures which is the fastest here, and of one by name in
+    how many parts. Raises what
     ``check_backend`` raises, and ``BackendUnavailableError`` when FlashInfer was asked for and none
     of its kernels runs.
     """
@@ -175,12 +176,12 @@ def build_backend(
         logger.info("attention back end: sdpa (%s)", reason)
         return GatherSdpaBackend(device)
     from lingbot_map_ros.layers.attention_tuning import fastest
-    from lingbot_map_ros.layers.flashinfer_backend import FlashInferBackend, Kernel, Problem
+    from lingbot_map_ros.layers.flashinfer_backend import FlashInferBackend, Problem
 
     problem = Problem(layout, num_heads, head_dim, dtype, cache_dtype, device)
-    candidates = usable_kernels(cache_dtype, device)
+    candidates = usable_kernels(cache_dtype, device) if kernel == "auto" else (kernel,)
     try:
-        chosen = fastest(problem, candidates) if kernel == "auto" else Kernel(kernel)
+        chosen = fastest(problem, candidates)
     except BackendUnavailableError as error:
         if name == "flashinfer":
             raise BackendUnavailableError(f"{error}; choose attention_backend: sdpa") from error

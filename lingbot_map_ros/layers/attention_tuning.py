@@ -29,8 +29,8 @@ def fastest(problem: Problem, names: Sequence[str]) -> Kernel:
     The result is remembered in ``$XDG_CACHE_HOME/lingbot_map_ros`` for the next start. Kernels that
     do not build here are left out; ``BackendUnavailableError`` if none is left.
     """
-    kernels = [kernel for name in names for kernel in _variants(name, problem)]
     path, key = cache_folder() / "attention.json", _key(problem, names)
+    kernels = [kernel for name in names for kernel in _variants(name, problem)]
     known = _read(path)
     for kernel in kernels:
         if known.get(key) == str(kernel):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,18 @@ MAX_SPEED = 100.0
 """Metres a second that no robot makes: odometry that moves faster has begun again elsewhere."""
 
 
+class _Place(NamedTuple):
+    """Where the odometry was when, in metres."""
+
+    stamp_ns: int
+    position: NDArray[np.float64]
+
+    def out_of_reach_of(self, other: _Place) -> bool:
+        """Whether no robot gets here from an earlier place."""
+        seconds = (self.stamp_ns - other.stamp_ns) * 1e-9
+        return math.dist(self.position, other.position) > MAX_SPEED * seconds
+
+
 class ScaleEstimator:
     """The factor from model units to metres, by its source.
 
@@ -37,8 +50,9 @@ class ScaleEstimator:
       repeated median over the knots of the ratios of the distances between them, which single
       glitches do not move. It settles when the path's two halves, and the short steps alone (which
       a slip of the wheels does not stretch), agree on it, and is then held: a scale that went on
-      moving would make everything published in metres drift. Odometry that jumps faster than any
-      robot moves begins a new path, since distances across the jump mean nothing.
+      moving would make everything published in metres drift. A pose that lies further away than any
+      robot moves is left out; where the next one is there too, a new path begins, since distances
+      across the jump mean nothing.
     """
 
     def __init__(self, source: str = "none", scale: float = 1.0):
@@ -55,7 +69,8 @@ class ScaleEstimator:
         """Whether the scale is known, for odometry within about 3 %."""
         self._spacing = KNOT_SPACING
         self._knots: list[NDArray[np.float64]] = []
-        self._last: tuple[int, NDArray[np.float64]] | None = None
+        self._last: _Place | None = None
+        self._stray: _Place | None = None
 
     def add(
         self, model_T: NDArray[np.float64], metric_T: NDArray[np.float64], stamp_ns: int
@@ -72,14 +87,16 @@ class ScaleEstimator:
         knot = np.concatenate((model_T[:3, 3], metric_T[:3, 3]))
         if not np.isfinite(knot).all():
             return
-        if self._last is not None:
-            last_stamp_ns, last_position = self._last
-            if stamp_ns <= last_stamp_ns:
+        here = _Place(stamp_ns, knot[3:])
+        newest = self._stray or self._last
+        if newest is not None and stamp_ns <= newest.stamp_ns:
+            return
+        if self._last is not None and here.out_of_reach_of(self._last):
+            if self._stray is None or here.out_of_reach_of(self._stray):
+                self._stray = here
                 return
-            seconds = (stamp_ns - last_stamp_ns) * 1e-9
-            if math.dist(knot[3:], last_position) > MAX_SPEED * seconds:
-                self._knots, self._spacing = [], KNOT_SPACING
-        self._last = stamp_ns, knot[3:]
+            self._knots, self._spacing = [], KNOT_SPACING
+        self._last, self._stray = here, None
         if self._knots and np.linalg.norm(knot[3:] - self._knots[-1][3:]) < self._spacing:
             return
         self._knots.append(knot)

@@ -168,7 +168,12 @@ class Assembly:
             return
         self._handed_over = wanted
         with contextlib.suppress(LingbotMapError):  # it has just ended
-            self.worker.submit(lambda: self._loaded.set_parameters(wanted))
+            taken = self.worker.submit(lambda: self._loaded.set_parameters(wanted))
+            taken.add_done_callback(self._say_if_failed)
+
+    def _say_if_failed(self, taken: Future[str]) -> None:
+        if not taken.cancelled() and (error := taken.exception()) is not None:
+            self._node.get_logger().error(f"parameters were not taken over: {error}")
 
     def _submit(self, call: Call) -> Future[str]:
         self._hand_over()  # what was set while the model loaded

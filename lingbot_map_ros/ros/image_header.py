@@ -29,7 +29,7 @@ def check_pixels(data: np.ndarray) -> None:
     except Image.DecompressionBombError as error:
         raise InputError(f"the compressed image is too large: {error}") from error
     # what Pillow cannot read, OpenCV may, or says why not
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, NotImplementedError):
         return
     if width * height > MAX_PIXELS:
         raise InputError(f"a compressed image of {width}x{height} pixels is too large")

@@ -82,6 +82,8 @@ class OdomBuffer:
 
 def odom_complaints(msg: Any, parameters: Parameters) -> list[str]:
     """Say in which way an odometry is not that of the parameters' frames; its poses are used."""
+    if parameters.scale_source != "odometry" and parameters.tf_mode != "map":
+        return []  # nobody uses them
     child, world = msg.child_frame_id.strip("/"), msg.header.frame_id.strip("/")
     complaints = []
     if child and child != parameters.base_frame:

@@ -30,7 +30,8 @@ def require_writable(setting: str) -> None:
     ConfigurationError
         With the reason.
     """
-    folder = output_folder(setting)
+    # Path.resolve would look behind a link that leads nowhere, where no folder can be made
+    folder = Path(os.path.abspath(output_folder(setting)))  # noqa: PTH100
     try:
         there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
         # What would be made is made aside: permissions tell less, above all root's.

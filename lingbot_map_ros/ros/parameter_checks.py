@@ -8,6 +8,7 @@ import dataclasses
 
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.ros.frames import parse_base_to_camera
+from lingbot_map_ros.ros.output_folder import output_folder
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.streaming.keyframes import check_depth
 
@@ -50,8 +51,7 @@ def check(values: Parameters) -> None:
             f"{values.image_size // 14 * 14} is"
         )
     parse_base_to_camera(values.base_to_camera)
-    if not values.output_directory:
-        raise ConfigurationError("output_directory must not be empty")
+    output_folder(values.output_directory)
 
 
 def check_each(values: Parameters) -> None:

@@ -87,8 +87,8 @@ class BagPlayer:
         Type (``package/msg/Name``) of each topic. Types that are not installed are left out and
         named in the report.
     image_topics : collection of str
-        The topics that the wait for subscribers is about, and ``pace_by`` as far as anybody reads
-        them.
+        The topics that the wait for subscribers is about, and ``pace_by``. Of several only those
+        that are read count for that.
     options : PlayOptions
     """
 
@@ -154,8 +154,7 @@ class BagPlayer:
             if publisher is None or len(message.data) < _SMALLEST_MESSAGE:
                 continue
             is_image = message.topic in self._images
-            # nobody answers the images of another camera, or the same ones as JPEG
-            paced = is_image and publisher.get_subscription_count() > 0
+            paced = is_image and self._is_answered(publisher)
             if paced and self._answers.wait(self._options.pace_window - 1):
                 timeline.forgive_delay(message.stamp_ns)
             self._idle_until(timeline, message.stamp_ns)
@@ -188,6 +187,17 @@ class BagPlayer:
             reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
             durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
         )
+
+    def _is_answered(self, publisher: Publisher) -> bool:
+        """Whether answers to these images are to be expected, now or from a node that still loads.
+
+        Nobody answers another camera's images, or the same ones as JPEG, that nobody reads while
+        somebody reads the others.
+        """
+        if publisher.get_subscription_count():
+            return True
+        others = (self._publishers[t] for t in self._images if t in self._publishers)
+        return not any(other.get_subscription_count() for other in others)
 
     def _let_discovery_settle(self) -> None:
         """Wait until no more readers turn up: those of one node are found one after the other."""

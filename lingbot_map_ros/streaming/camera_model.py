@@ -33,7 +33,7 @@ _MOST_ZOOM = 10.0
 _EDGE_SAMPLES = 33
 _RADIAL_SAMPLES = 24
 _BISECTIONS = 40
-_UNUSABLE = "the distortion leaves no usable part of the image"
+_UNUSABLE = "distortion and principal point leave no usable part of the image around its centre"
 
 
 class CameraModelError(InputError):
