@@ -45,3 +45,7 @@ class SourceError(LingbotMapError):
 
 class ExportError(LingbotMapError):
     """A map or trajectory that could not be written."""
+
+
+PILLOW_ERRORS = (OSError, SyntaxError, ValueError, NotImplementedError)
+"""What Pillow raises for files that are no image, damaged inside, or of a kind it does not read."""

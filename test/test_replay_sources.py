@@ -217,9 +217,12 @@ def test_the_size_of_a_file_is_that_of_the_loaded_image(tmp_path):
             exif[0x0112] = orientation
             Image.fromarray(picture(0)).save(path, exif=exif)
             assert image_size(path) == load_image(path).shape[:2]
-    path.write_bytes(b"no image")
-    with pytest.raises(SourceError, match="cannot be read"):
-        image_size(path)
+    unknown_kind = b"DDS " + (124).to_bytes(4, "little") + bytes(120)
+    for content in (b"no image", unknown_kind):
+        path.write_bytes(content)
+        for read in (image_size, load_image):
+            with pytest.raises(SourceError, match="cannot be read"):
+                read(path)
 
 
 def test_names_that_are_times_are_the_stamps(tmp_path):

@@ -8,7 +8,7 @@ All index buffers are fixed and every plan writes into them, so that a CUDA grap
 
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,19 +97,32 @@ def _arguments(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _indices(count: int, device: torch.device) -> Tensor:
-    return torch.zeros(count, dtype=torch.int32, device=device)
-
-
 class _Wrappers:
     """FlashInfer's wrappers by the number of queries that their fixed buffers serve.
 
     That of a frame stays, because recorded graphs read its buffers; of the others the newest does.
+    ``sizes``: of the index buffers that each has, by the names of its arguments.
     """
 
-    def __init__(self, frame: int, make: Callable[[], Any]) -> None:
-        self._frame = frame
-        self._make = make
+    def __init__(
+        self,
+        kind: Callable[..., Any],
+        problem: Problem,
+        kernel: Kernel,
+        workspace: Tensor,
+        sizes: Mapping[str, int],
+    ) -> None:
+        self._frame = problem.layout.tokens_per_frame
+        self._make = lambda: kind(
+            workspace,
+            kv_layout="NHD",
+            use_cuda_graph=True,
+            backend=kernel.name.removeprefix("paged_").removeprefix("dense_"),
+            **{
+                name: torch.zeros(size, dtype=torch.int32, device=problem.device)
+                for name, size in sizes.items()
+            },
+        )
         self._made: dict[int, Any] = {}
 
     def __call__(self, num_queries: int) -> Any:
@@ -128,20 +141,14 @@ class _Paged:
         self._device = problem.device
         self._page_size = problem.layout.page_size
         self._arguments = _arguments(problem)
-        wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper
-        self._wrappers = _Wrappers(
-            problem.layout.tokens_per_frame,
-            lambda: wrapper(
-                workspace,
-                kv_layout="NHD",
-                use_cuda_graph=True,
-                qo_indptr_buf=_indices(2, self._device),
-                paged_kv_indptr_buf=_indices(2, self._device),
-                paged_kv_indices_buf=_indices(problem.layout.num_pages, self._device),
-                paged_kv_last_page_len_buf=_indices(1, self._device),
-                backend=kernel.name.removeprefix("paged_").removeprefix("dense_"),
-            ),
-        )
+        sizes = {
+            "qo_indptr_buf": 2,
+            "paged_kv_indptr_buf": 2,
+            "paged_kv_indices_buf": problem.layout.num_pages,
+            "paged_kv_last_page_len_buf": 1,
+        }
+        kind = flashinfer.BatchPrefillWithPagedKVCacheWrapper
+        self._wrappers = _Wrappers(kind, problem, kernel, workspace, sizes)
         self._wrapper: Any = None
 
     def plan(self, table: PageTable, num_queries: int) -> None:
@@ -170,18 +177,9 @@ class _Dense:
 
         self._splits = kernel.splits
         self._arguments = _arguments(problem)
-        wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper
-        self._wrappers = _Wrappers(
-            problem.layout.tokens_per_frame,
-            lambda: wrapper(
-                workspace,
-                kv_layout="NHD",
-                use_cuda_graph=True,
-                qo_indptr_buf=_indices(kernel.splits + 1, problem.device),
-                kv_indptr_buf=_indices(kernel.splits + 1, problem.device),
-                backend=kernel.name.removeprefix("dense_"),
-            ),
-        )
+        sizes = {"qo_indptr_buf": kernel.splits + 1, "kv_indptr_buf": kernel.splits + 1}
+        kind = flashinfer.BatchPrefillWithRaggedKVCacheWrapper
+        self._wrappers = _Wrappers(kind, problem, kernel, workspace, sizes)
         self._wrapper: Any = None
 
     def plan(self, run: tuple[int, int], num_queries: int) -> None:

@@ -9,7 +9,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from lingbot_map_ros.errors import InputError
+from lingbot_map_ros.errors import PILLOW_ERRORS, InputError
 
 MAX_PIXELS = 1 << 26
 """Pixels of a compressed image beyond which its header is not believed: more than any camera has.
@@ -29,7 +29,7 @@ def check_pixels(data: np.ndarray) -> None:
     except Image.DecompressionBombError as error:
         raise InputError(f"the compressed image is too large: {error}") from error
     # what Pillow cannot read, OpenCV may, or says why not
-    except (OSError, SyntaxError, ValueError, NotImplementedError):
+    except PILLOW_ERRORS:
         return
     if width * height > MAX_PIXELS:
         raise InputError(f"a compressed image of {width}x{height} pixels is too large")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from lingbot_map_ros.errors import ConfigurationError, InputError, SourceError
+from lingbot_map_ros.errors import PILLOW_ERRORS, ConfigurationError, InputError, SourceError
 
 Mode = Literal["crop", "pad"]
 _PATCH = 14
@@ -39,8 +39,7 @@ def load_image(source: str | Path | bytes) -> np.ndarray:
                 white = Image.new("RGBA", image.size, (255, 255, 255, 255))
                 image = Image.alpha_composite(white, image)
             return np.array(image.convert("RGB"))
-    # Pillow's readers raise SyntaxError and ValueError for files that are damaged inside.
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (*PILLOW_ERRORS, Image.DecompressionBombError) as error:
         raise SourceError(f"{name} cannot be read: {error}") from error
 
 
@@ -58,7 +57,7 @@ def image_size(path: Path) -> tuple[int, int]:
             # Pillow would decode a whole PNG to look for orientation behind its pixels.
             known = file.format != "PNG" or "exif" in file.info
             turned = known and file.getexif().get(_ORIENTATION, 1) >= _FIRST_TURNED
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (*PILLOW_ERRORS, Image.DecompressionBombError) as error:
         raise SourceError(f"{path} cannot be read: {error}") from error
     return (width, height) if turned else (height, width)
 
