@@ -144,7 +144,10 @@ class BagPart:
 
     def _salvage(self, damage: list[str]) -> Iterator[Record]:
         read = salvage_mcap if self._path.suffix == ".mcap" else salvage_sqlite
-        return read(self._path, damage)
+        try:
+            yield from read(self._path, damage)
+        except OSError as error:
+            raise SourceError(f"{self._path} cannot be read: {error.strerror or error}") from error
 
     def _give_up_reader(self, error: Exception) -> None:
         self._reader = None
