@@ -138,11 +138,12 @@ def test_an_eight_bit_cache_halves_the_pool(weights, exact):
     modes = MODES * 4
     whole = build(weights, attention_backend="flashinfer")
     half = build(weights, attention_backend="flashinfer", cache_dtype=torch.float8_e4m3fn)
-    full_loss, loss = (differences(stream(model, modes), exact) for model in (whole, half))
+    unrounded, rounded = (stream(model, modes) for model in (whole, half))
     sizes = [m.memory_bytes()["kv_cache"] for m in (whole, half)]
     assert sizes[0] == 2 * sizes[1]
     assert half.aggregator.kv_cache.backend.capturable
-    assert full_loss[0] < loss[0] < 0.1
+    assert 0 < differences(rounded, unrounded)[0] < 0.02
+    assert differences(rounded, exact)[0] < 0.02
 
 
 def test_the_choice_of_kernel_is_remembered(weights, tmp_path, monkeypatch):
@@ -161,7 +162,9 @@ def test_the_choice_of_kernel_is_remembered(weights, tmp_path, monkeypatch):
 def test_a_gpu_that_is_not_the_current_one(weights):
     """Streams, events and graphs are those of the model's own device."""
     modes = MODES * 3
-    first, second = (build(weights, place=device) for device in ("cuda:0", "cuda:1"))
+    # One kernel for both: each device would choose its own by measuring.
+    options = {"kernel": "paged_fa2", "compile": False}
+    first, second = (build(weights, place=place, **options) for place in ("cuda:0", "cuda:1"))
     with torch.cuda.device(0):
         depth, pose = differences(stream(second, modes), stream(first, modes))
     assert depth < 1e-3 and pose < 1e-3

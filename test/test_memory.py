@@ -58,7 +58,7 @@ def test_the_released_model_at_its_published_size():
     config = replace(GCTConfig(), image_size=504)
     plan = replace(VITL, config=config, pending_limit=1).plan()
     assert 7.0e9 < plan.kv_cache < 7.3e9
-    assert 2.7e9 < plan.weights < 2.8e9
+    assert 2.7e9 < plan.weights < 2.85e9
     assert plan.total < 10.5 * GIB
     assert str(plan).startswith(f"{plan.total / GIB:.2f} GiB (weights")
     assert replace(VITL, config=config, pending_limit=17).plan().kv_cache > plan.kv_cache

@@ -131,16 +131,21 @@ class DPTHead(nn.Module):
         )
         self.scratch = _Scratch(channels, features)
 
-    def place_on_gpu_(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Move to a GPU and compute in ``dtype``, channels last, but for the last, cheap layer.
+    def fine_layers(self) -> tuple[nn.Module, ...]:
+        """Layers of the largest maps, which take most of the time; but for the last, cheap one."""
+        names = ("refinenet1", "output_conv1", "output_conv2.0")
+        return tuple(self.scratch.get_submodule(name) for name in names)
 
-        Its output is the logarithm of the depth, where rounding would be a relative error.
+    def place_on_gpu_(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move to a GPU, channels last, and compute the fine layers in ``dtype``.
+
+        The others stay float32, which a GPU multiplies as TensorFloat-32: every layer adds its
+        share of rounding, and the output is the logarithm of the depth, where that is a relative
+        error.
         """
-        last = self.scratch.output_conv2[-1]
-        unrounded = [parameter.data.to(device, torch.float32) for parameter in last.parameters()]
-        place_weights_(self, device, dtype)
-        for parameter, exact in zip(last.parameters(), unrounded, strict=True):
-            parameter.data = exact
+        place_weights_(self, device, torch.float32)
+        for layer in self.fine_layers():
+            layer.to(dtype)
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
                 module.weight.data = module.weight.contiguous(memory_format=torch.channels_last)
@@ -165,13 +170,16 @@ class DPTHead(nn.Module):
         skips = []
         for i, x in enumerate(tokens):
             x = self.norm(x).transpose(1, 2).unflatten(2, grid)
-            x = add_positions_(self.projects[i](x.to(self.projects[i].weight.dtype)), aspect)
+            x = add_positions_(self.projects[i](x), aspect)
             skips.append(getattr(scratch, f"layer{i + 1}_rn")(self.resize_layers[i](x)))
         path = skips[-1]
         for i in range(len(skips), 0, -1):
             skip = None if i == len(skips) else skips[i - 1]
             size = skips[i - 2].shape[-2:] if i > 1 else (2 * path.shape[-2], 2 * path.shape[-1])
-            path = getattr(scratch, f"refinenet{i}")(path, skip, tuple(size))
+            block = getattr(scratch, f"refinenet{i}")
+            if i == 1:
+                path, skip = (x.to(block.out_conv.weight.dtype) for x in (path, skips[0]))
+            path = block(path, skip, tuple(size))
         path = _resize(scratch.output_conv1(path), (height, width))
         raw = scratch.output_conv2(add_positions_(path, aspect)).float()
         return DepthMaps(raw[:, 0].exp(), 1 + raw[:, 1].exp())

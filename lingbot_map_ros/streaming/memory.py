@@ -90,8 +90,9 @@ class MemorySettings:
     """Of the model."""
     flashinfer: bool = False
     gpu: bool = False
-    """Whether the network runs on a GPU: its depth head is in `dtype` then, and frames are recorded
-    as CUDA graphs, which keep memory of their own where FlashInfer serves the cache."""
+    """Whether the network runs on a GPU: the fine layers of its depth head are in `dtype` then, and
+    frames are recorded as CUDA graphs, which keep memory of their own where FlashInfer serves the
+    cache."""
     map: MapMemory | None = None
     """None where the map lies in another memory."""
 
@@ -156,13 +157,11 @@ def _weight_bytes(config: GCTConfig, dtype: torch.dtype, gpu: bool) -> int:
     with torch.device("meta"):
         model = GCTStream(config, attention_backend="sdpa", device="meta")
     total = sum(p.numel() for p in model.parameters()) * FLOAT
-    head = model.depth_head
-    last = head.scratch.output_conv2[-1]
     matrices = sum(
         p.numel()
-        for part in ([model.aggregator, head] if gpu else [model.aggregator])
+        for part in (model.aggregator, *(model.depth_head.fine_layers() if gpu else ()))
         for module in part.modules()
-        if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d) and module is not last
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d)
         for p in module.parameters(recurse=False)
     )
     return total - matrices * (FLOAT - dtype.itemsize)
