@@ -73,7 +73,7 @@ def compare(last: Observation, frame: Observation, max_flow: float = MAX_FLOW) -
     if found is None:
         return None
     if found.share < CLEAR:
-        u, v = _shifted(pixels, there, u, v, z)
+        u, v = _shifted(image, there, u, v, z)
         found = _agreeing(pixels, there, u, v, z) or found
     log_scale = None
     if other.depth is not None and np.count_nonzero(found.blocks) >= MIN_BLOCKS:
@@ -145,15 +145,23 @@ def _agreeing(
 
 
 def _shifted(
-    pixels: NDArray, there: NDArray, u: NDArray, v: NDArray, z: NDArray
+    image: NDArray, there: NDArray, u: NDArray, v: NDArray, z: NDArray
 ) -> tuple[NDArray, NDArray]:
-    """Places (u, v), shifted so that most blocks agree."""
-    height, width = there.shape
-    columns = np.rint(u).clip(-width, 2 * width).astype(np.int64) + SHIFTS[:, 0, None, None]
-    rows = np.rint(v).clip(-height, 2 * height).astype(np.int64) + SHIFTS[:, 1, None, None]
-    visible = (z > MIN_DEPTH) & (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
-    warped = there[rows.clip(0, height - 1), columns.clip(0, width - 1)]
-    correlations, usable = _correlations(pixels, _blocks(warped), _blocks(visible))
+    """Places (u, v), shifted so that most blocks agree, as far as every other pixel can tell."""
+    # Around the image lies what is not in view: once for the shifts, once for all that is further.
+    reach = int(np.abs(SHIFTS).max())
+    padded = np.pad(there, 2 * reach)
+    inside = np.pad(np.ones_like(there), 2 * reach)
+    column, row = (np.rint(places[::2, ::2]) + 2 * reach for places in (u, v))
+    near = (z[::2, ::2] > MIN_DEPTH) & (column >= reach) & (row >= reach)
+    near &= (column < padded.shape[1] - reach) & (row < padded.shape[0] - reach)
+    index = np.where(near, row * padded.shape[1] + column, reach * padded.shape[1] + reach)
+    offsets = SHIFTS[:, 1] * padded.shape[1] + SHIFTS[:, 0]
+    side = BLOCK // 2
+    places = offsets[:, None, None] + _blocks(index, side).astype(np.int64)
+    correlations, usable = _correlations(
+        _blocks(image[::2, ::2], side), padded.take(places), inside.take(places)
+    )
     count = usable.sum(1)
     agreeing = (usable & (correlations > MATCH)).sum(1)
     share = np.where(count < MIN_BLOCKS, 0.0, agreeing / count.clip(1))
@@ -177,23 +185,36 @@ def _reduced(K: NDArray[np.float64], stride: int) -> NDArray[np.float64]:
     return reduced
 
 
-def _blocks(image: NDArray) -> NDArray[np.float32]:
-    """Cut [..., H, W] into blocks [..., N, P]; what is left at the right and below goes."""
-    rows, columns = image.shape[-2] // BLOCK, image.shape[-1] // BLOCK
-    whole = image[..., : rows * BLOCK, : columns * BLOCK].astype(np.float32)
-    blocks = whole.reshape(*image.shape[:-2], rows, BLOCK, columns, BLOCK).swapaxes(-3, -2)
-    return blocks.reshape(*image.shape[:-2], rows * columns, BLOCK * BLOCK)
+def _blocks(image: NDArray, side: int = BLOCK) -> NDArray[np.float32]:
+    """Cut [H, W] into blocks [N, side * side]; what is left at the right and below goes."""
+    rows, columns = (length // side for length in image.shape)
+    whole = image[: rows * side, : columns * side].astype(np.float32)
+    blocks = whole.reshape(rows, side, columns, side).swapaxes(1, 2)
+    return blocks.reshape(rows * columns, side * side)
 
 
 def _correlations(
     a: NDArray, b: NDArray, mask: NDArray
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Correlation of blocks [..., N, P], and which have texture and are seen by both [..., N]."""
+    """Correlation of blocks a [N, P] and b [..., N, P], and which count, [..., N].
+
+    Those do that have texture and are seen by both.
+    """
+    # Moments about a point near the means, where their differences keep their digits.
+    a = a - a.mean(-1, keepdims=True)
+    b = b - b.mean(-1, keepdims=True)
+    seen = b * mask
     count = mask.sum(-1).clip(1)
-    a = (a - ((a * mask).sum(-1) / count)[..., None]) * mask
-    b = (b - ((b * mask).sum(-1) / count)[..., None]) * mask
-    deviation_a, deviation_b = (np.sqrt((x * x).sum(-1) / count) for x in (a, b))
+    mean_a, mean_b = _dot(a, mask) / count, seen.sum(-1) / count
+    variance_a = _dot(a * a, mask) / count - mean_a**2
+    variance_b = _dot(b, seen) / count - mean_b**2
+    covariance = _dot(a, seen) / count - mean_a * mean_b
     usable = mask.mean(-1) > MIN_OVERLAP
-    usable &= np.maximum(deviation_a, deviation_b) > MIN_CONTRAST
-    product = (a * b).sum(-1) / count
-    return product / (deviation_a * deviation_b).clip(1e-6), usable
+    usable &= np.maximum(variance_a, variance_b) > MIN_CONTRAST**2
+    scale = np.sqrt(variance_a.clip(0) * variance_b.clip(0))
+    return covariance / scale.clip(1e-6), usable
+
+
+def _dot(a: NDArray, b: NDArray) -> NDArray:
+    """Inner products along the last axis."""
+    return np.einsum("...p,...p->...", a, b)
