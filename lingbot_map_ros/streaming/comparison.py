@@ -32,6 +32,8 @@ MIN_OVERLAP = 0.6
 """Share of a block that the other frame must see."""
 MIN_CONTRAST = 2.0
 """Grey levels (standard deviation) of a block with texture."""
+GREY = 128.0
+"""Grey level that images are compared from."""
 MATCH = 0.5
 """Correlation of a block that agrees; one in thirty blocks of unrelated images reaches it."""
 CLEAR = 0.5
@@ -63,11 +65,10 @@ def compare(last: Observation, frame: Observation, max_flow: float = MAX_FLOW) -
     if seen.depth is None:
         return None
     stride = seen.frame.thumbnail_stride
-    image = seen.frame.thumbnail
+    image, there = (o.frame.thumbnail - GREY for o in (seen, other))
     u, v, z = _places(seen, _thinned(seen.depth, stride, image.shape), other, stride)
     if _moved(u, v, max_flow * image.shape[1]):
         return None
-    there = other.frame.thumbnail
     pixels = _blocks(image)
     found = _agreeing(pixels, there, u, v, z)
     if found is None:
@@ -135,13 +136,13 @@ def _agreeing(
     """Blocks that find themselves at places (u, v) [h, w] of the other thumbnail, in depth z."""
     height, width = there.shape
     visible = (z > MIN_DEPTH) & (u >= 0) & (u <= width - 1) & (v >= 0) & (v <= height - 1)
-    warped = cv2.remap(there, u, v, cv2.INTER_LINEAR)
     mask = _blocks(visible)
-    correlations, usable = _correlations(pixels, _blocks(warped), mask)
-    if np.count_nonzero(usable) < MIN_BLOCKS:
+    warped = _blocks(cv2.remap(there, u, v, cv2.INTER_LINEAR)) * mask
+    agreeing, usable = _correlate(pixels, warped[:, None], mask[:, None])
+    count = np.count_nonzero(usable)
+    if count < MIN_BLOCKS:
         return None
-    agreeing = usable & (correlations > MATCH)
-    return _Agreeing(float(np.mean(agreeing[usable])), agreeing, mask)
+    return _Agreeing(np.count_nonzero(agreeing) / count, agreeing[:, 0], mask)
 
 
 def _shifted(
@@ -150,21 +151,21 @@ def _shifted(
     """Places (u, v), shifted so that most blocks agree, as far as every other pixel can tell."""
     # Around the image lies what is not in view: once for the shifts, once for all that is further.
     reach = int(np.abs(SHIFTS).max())
-    padded = np.pad(there, 2 * reach)
-    inside = np.pad(np.ones_like(there), 2 * reach)
+    height, width = (length + 4 * reach for length in there.shape)
+    within = np.s_[2 * reach : height - 2 * reach, 2 * reach : width - 2 * reach]
+    padded, inside = np.zeros((2, height, width), np.float32)
+    padded[within], inside[within] = there, 1
     column, row = (np.rint(places[::2, ::2]) + 2 * reach for places in (u, v))
     near = (z[::2, ::2] > MIN_DEPTH) & (column >= reach) & (row >= reach)
-    near &= (column < padded.shape[1] - reach) & (row < padded.shape[0] - reach)
-    index = np.where(near, row * padded.shape[1] + column, reach * padded.shape[1] + reach)
-    offsets = SHIFTS[:, 1] * padded.shape[1] + SHIFTS[:, 0]
+    near &= (column < width - reach) & (row < height - reach)
+    index = np.where(near, row * width + column, reach * width + reach)
+    offsets = SHIFTS[:, 1] * width + SHIFTS[:, 0]
     side = BLOCK // 2
-    places = offsets[:, None, None] + _blocks(index, side).astype(np.int64)
-    correlations, usable = _correlations(
-        _blocks(image[::2, ::2], side), padded.take(places), inside.take(places)
-    )
-    count = usable.sum(1)
-    agreeing = (usable & (correlations > MATCH)).sum(1)
-    share = np.where(count < MIN_BLOCKS, 0.0, agreeing / count.clip(1))
+    places = offsets[:, None] + _blocks(index, side).astype(np.int64)[:, None]
+    pixels = _blocks(image[::2, ::2], side)
+    agreeing, usable = _correlate(pixels, padded.take(places), inside.take(places))
+    count = usable.sum(0)
+    share = np.where(count < MIN_BLOCKS, 0.0, agreeing.sum(0) / count.clip(1))
     x, y = SHIFTS[int(np.argmax(share))].astype(np.float32)
     return u + x, v + y
 
@@ -193,28 +194,22 @@ def _blocks(image: NDArray, side: int = BLOCK) -> NDArray[np.float32]:
     return blocks.reshape(rows * columns, side * side)
 
 
-def _correlations(
+def _correlate(
     a: NDArray, b: NDArray, mask: NDArray
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Correlation of blocks a [N, P] and b [..., N, P], and which count, [..., N].
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which blocks of a [N, P] and b [N, S, P] agree, and which can tell, each [N, S].
 
-    Those do that have texture and are seen by both.
+    Those can that have texture and are seen by both, where the mask is 1; b is 0 elsewhere. Means
+    are near zero in both, so that the differences of their moments keep their digits.
     """
-    # Moments about a point near the means, where their differences keep their digits.
-    a = a - a.mean(-1, keepdims=True)
-    b = b - b.mean(-1, keepdims=True)
-    seen = b * mask
-    count = mask.sum(-1).clip(1)
-    mean_a, mean_b = _dot(a, mask) / count, seen.sum(-1) / count
-    variance_a = _dot(a * a, mask) / count - mean_a**2
-    variance_b = _dot(b, seen) / count - mean_b**2
-    covariance = _dot(a, seen) / count - mean_a * mean_b
-    usable = mask.mean(-1) > MIN_OVERLAP
-    usable &= np.maximum(variance_a, variance_b) > MIN_CONTRAST**2
-    scale = np.sqrt(variance_a.clip(0) * variance_b.clip(0))
-    return covariance / scale.clip(1e-6), usable
-
-
-def _dot(a: NDArray, b: NDArray) -> NDArray:
-    """Inner products along the last axis."""
-    return np.einsum("...p,...p->...", a, b)
+    moments = np.stack((np.ones_like(a), a, a * a), axis=-1)
+    count, sum_a, sum_aa = np.moveaxis(mask @ moments, -1, 0)
+    sum_b, sum_ab = np.moveaxis(b @ moments[..., :2], -1, 0)
+    sum_bb = np.einsum("nsp,nsp->ns", b, b)
+    n = count.clip(1)
+    variance_a, variance_b = sum_aa - sum_a**2 / n, sum_bb - sum_b**2 / n
+    covariance = sum_ab - sum_a * sum_b / n
+    usable = count > MIN_OVERLAP * a.shape[-1]
+    usable &= np.maximum(variance_a, variance_b) > MIN_CONTRAST**2 * n
+    scale = (variance_a.clip(0) * variance_b.clip(0)).clip(1e-12)
+    return usable & (covariance > MATCH * np.sqrt(scale)), usable
