@@ -26,6 +26,8 @@ from node_harness import (
     wait_until,
 )
 
+from lingbot_map_ros.ros.size_guard import CHANGED_FRAMES
+
 pytest_plugins = ["node_fixtures"]
 FAULTY = True
 PARAMETERS = {
@@ -194,7 +196,7 @@ def test_sizes_stamps_and_broken_images_leave_nothing(client, camera, odometry, 
     before, figures = node.footprint(), client.status().figures
     for size in ((72, 128), (96, 128)):
         seen = len(odometry)
-        for number in range(SCALE_FRAMES):
+        for number in range(CHANGED_FRAMES - 1 + SCALE_FRAMES):
             camera.send(image_message(view(number, size)))
         wait_until(lambda seen=seen: len(odometry) == seen + SCALE_FRAMES, 20, str(size))
         assert f"to {size[1]}x{size[0]}: a new session begins" in node.log
@@ -207,9 +209,11 @@ def test_sizes_stamps_and_broken_images_leave_nothing(client, camera, odometry, 
     camera.send(image_message(np.full((96, 128), np.nan, np.float32), "32FC1"))
     camera.send(image_message(view(0), "no_encoding"))
     epoch = client.status().figures["epoch"]
-    camera.send(image_message(view(0, (10, 640))))  # of a size that the network cannot take
+    for _ in range(CHANGED_FRAMES):  # of a size that the network cannot take
+        camera.send(image_message(view(0, (10, 640))))
     feed(camera, odometry, 1)
     skipped = {"old_stamp": 1, "duplicate_stamp": 1, "bad_image": 4}
+    skipped["other_size"] = 3 * (CHANGED_FRAMES - 1)
     sums = {f"skipped: {k}": int(figures.get(f"skipped: {k}", 0)) + n for k, n in skipped.items()}
     now = client.wait_for_figures({key: str(total) for key, total in sums.items()})
     assert now.figures["epoch"] == epoch

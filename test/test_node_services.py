@@ -24,6 +24,7 @@ from sensor_msgs.msg import Image, PointCloud2
 
 from lingbot_map_ros.ros.conversions import SUPPORTED_ENCODINGS
 from lingbot_map_ros.ros.parameters import Parameters
+from lingbot_map_ros.ros.size_guard import CHANGED_FRAMES
 from lingbot_map_ros.ros.stamps import RESTART_FRAMES
 
 pytest_plugins = ["node_fixtures"]
@@ -235,10 +236,28 @@ def test_garbage_is_counted_and_survived(client, camera, fresh):
     feed(camera, fresh, 1)
 
 
+def test_a_stray_image_of_another_size_costs_only_itself(client, camera, fresh, node):
+    feed(camera, fresh, 4)
+    before, seen = client.status().figures, len(fresh)
+    camera.send(image_message(view(0, (121, 161))))
+    feed(camera, fresh, 2)
+    skipped = int(before.get("skipped: other_size", 0)) + 1
+    client.wait_for_figures({"epoch": before["epoch"], "skipped: other_size": str(skipped)})
+    assert len(fresh) == seen + 2
+    assert node.log.count("an image is skipped: its size is 161x121 among images of 128x96") == 1
+
+
+def change_size(camera, size):
+    """Send what the node skips before it is sure that the size of the images changed."""
+    for _ in range(CHANGED_FRAMES - 1):
+        camera.send(image_message(view(0, size)))
+
+
 def test_a_size_change_begins_a_clean_session(client, camera, fresh, node):
     feed(camera, fresh, 4)
     epoch = int(client.status().figures["epoch"])
     seen = len(fresh)
+    change_size(camera, (72, 128))
     for index in range(4):
         camera.send(image_message(view(index, (72, 128))))
         time.sleep(0.15)
@@ -253,6 +272,7 @@ def test_manual_keyframes_outlast_sessions_that_begin_by_themselves(client, came
     assert client.call("defer_eviction", True).success
     for size in ((72, 128), (96, 128)):
         epoch = int(client.status().figures["epoch"])
+        change_size(camera, size)
         send_views(camera, fresh, range(SCALE_FRAMES + 1), size)
         client.wait_for_figures(
             {"epoch": str(epoch + 1), "keyframe decision": "manual", "pending frames": "1"}

@@ -28,6 +28,7 @@ from lingbot_map_ros.ros.placement import Placement
 from lingbot_map_ros.ros.publishers import Publishers
 from lingbot_map_ros.ros.rates import Rate, Tally
 from lingbot_map_ros.ros.report import StreamSnapshot
+from lingbot_map_ros.ros.size_guard import OtherSizeError, SizeGuard
 from lingbot_map_ros.ros.tf import TransformBroadcaster
 from lingbot_map_ros.streaming.results import FrameResult
 from lingbot_map_ros.streaming.session import StreamingSession
@@ -74,7 +75,7 @@ class Pipeline:
         self._now_ns = now_ns
         self._calibration = Calibration(session)
         self._window = IntensityWindow()
-        self._size: tuple[int, ...] = ()
+        self._sizes = SizeGuard()
         self._complained: dict[str, float] = {}
 
     def process(self, frame: ImageFrame) -> None:
@@ -82,8 +83,9 @@ class Pipeline:
         arrived, began = time.monotonic(), time.perf_counter()
         decode = compressed_to_rgb if frame.compressed else image_to_rgb
         image = decode(frame.msg, self._window)
-        self._take_size(image.shape)
-        self._calibration.use(self._source.camera_info, *image.shape[:2])
+        height, width = image.shape[:2]
+        self._take_size(height, width)
+        self._calibration.use(self._source.camera_info, height, width)
         decoded = time.perf_counter()
         results = self.session.step(image, frame.stamp_ns)
         stepped = time.perf_counter()
@@ -99,30 +101,29 @@ class Pipeline:
             self.frame_age_s = (self._now_ns() - frame.stamp_ns) / 1e9
         self.decisions.settle()
 
-    def _take_size(self, shape: tuple[int, ...]) -> None:
-        """See to it that the network is ready for images of this shape."""
-        if shape == self._size:
+    def _take_size(self, height: int, width: int) -> None:
+        """See to it that the network is ready for images of this size."""
+        if not self._sizes.changes(height, width):
             return
         try:
-            self._fit.require(shape[0], shape[1])
+            self._fit.require(height, width)
         except (InputError, MemoryPlanError):
             raise  # nothing of the running session was given up
         except BaseException:
             self.restart()
             raise
-        if self._size:
+        if (before := self._sizes.size) is not None:
             logger.warning(
                 "the image size changed from %dx%d to %dx%d: a new session begins%s",
-                *(self._size[1], self._size[0], shape[1], shape[0]),
+                *(before[1], before[0], width, height),
                 "; keyframes stay manual" if self.session.deferred else "",
             )
             self.restart()
-        self._size = shape
+        self._sizes.size = (height, width)
 
     def fail(self, error: Exception) -> None:
         """Count a frame that could not be processed; say why, but not for every one."""
-        reason = "bad_image" if isinstance(error, InputError) else "error"
-        self.skipped.add(reason)
+        self.skipped.add(_reason(error))
         self.last_error = str(error) or type(error).__name__
         now = time.monotonic()
         if self._failing_since is None:
@@ -137,7 +138,9 @@ class Pipeline:
         if now - self._complained.get(self.last_error, float("-inf")) < REPEAT_S:
             return
         self._complained = {**dict(list(self._complained.items())[-16:]), self.last_error: now}
-        if isinstance(error, LingbotMapError):
+        if isinstance(error, OtherSizeError):
+            logger.warning("an image is skipped: %s", error)
+        elif isinstance(error, LingbotMapError):
             logger.error("an image is skipped: %s", error)
         else:
             logger.error("a frame failed: %s", self.last_error, exc_info=error)
@@ -198,7 +201,7 @@ class Pipeline:
         self.keeper.reset()
         self._broadcaster.set_map_to_odom(None)
         self._window = IntensityWindow()
-        self._size = ()
+        self._sizes = SizeGuard()
         self.last_error, self._failing_since = "", None
         return f"session {self.session.epoch} begins with an empty map"
 
@@ -223,3 +226,10 @@ class Pipeline:
             self._publishers.publish_depth(placed)
             self.keeper.add(result, mount)
             self.results.tick()
+
+
+def _reason(error: Exception) -> str:
+    """Under which an image that failed is counted."""
+    if isinstance(error, OtherSizeError):
+        return "other_size"
+    return "bad_image" if isinstance(error, InputError) else "error"
