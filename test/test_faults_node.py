@@ -167,7 +167,7 @@ def test_output_that_is_no_pose_is_withheld_and_found_again(
 def test_a_camera_that_goes_and_comes_back(client, camera, odometry, reference, node):
     client.wait_for_state("waiting: no image on /image", 10)
     assert "no image on /image for" in node.log
-    camera.stamp_ns += 30_000_000_000
+    camera.stamp_ns += int(PARAMETERS["no_input_timeout"] * 1e9)
     feed(camera, odometry, 2)
     client.wait_for_state("tracking")
     assert "images come in on /image" in node.log

@@ -23,7 +23,7 @@ from lingbot_map_ros.ros.odom_buffer import KEEP, OdomBuffer, odom_complaints
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.placement import Placement
 from lingbot_map_ros.ros.rates import Rate, Tally
-from lingbot_map_ros.ros.stamps import RESTART_FRAMES, StampGuard, Verdict
+from lingbot_map_ros.ros.stamps import AHEAD_FRAMES, RESTART_FRAMES, StampGuard, Verdict
 from lingbot_map_ros.ros.tf_lookup import StaticLookup
 from lingbot_map_ros.ros.watchdog import explain_age
 from lingbot_map_ros.ros.worker import NotReadyError, Worker, WorkerState
@@ -36,34 +36,64 @@ def pose(x=0.0, y=0.0, z=0.0, q=(0.0, 0.0, 0.0, 1.0)):
     return make_pose(quaternion_to_matrix(np.array(q)), [x, y, z])
 
 
+def judged(guard, *seconds, now=0):
+    """Verdicts on stamps at these seconds, of images that all come at the second ``now``."""
+    return [guard.judge(int(at * SECOND), now * SECOND) for at in seconds]
+
+
 @given(st.lists(st.integers(0, 100)))
-def test_accepted_stamps_rise(stamps):
+def test_accepted_stamps_rise(seconds):
     guard = StampGuard()
-    accepted = [stamp for stamp in stamps if guard.judge(stamp) is Verdict.ACCEPT]
+    verdicts = zip(seconds, judged(guard, *seconds))
+    accepted = [at for at, verdict in verdicts if verdict is Verdict.ACCEPT]
     assert accepted == sorted(set(accepted))
 
 
 def test_stamps_are_named_by_what_is_wrong_with_them():
-    guard = StampGuard()
-    verdicts = [guard.judge(s) for s in (5 * SECOND, 5 * SECOND, 4 * SECOND, -1, 6 * SECOND)]
+    verdicts = judged(StampGuard(), 5, 5, 4, -1, 6, 7206, 7)
     assert [v.value for v in verdicts] == [
         "accepted",
         "duplicate_stamp",
         "old_stamp",
         "negative_stamp",
         "accepted",
+        "future_stamp",
+        "accepted",
     ]
+
+
+def test_stray_stamps_far_ahead_cost_only_themselves():
+    guard = StampGuard()
+    verdicts = judged(guard, 1, 5000, 2, 3, 9000, 8000, 4, 5, 7000)
+    wrong = {1, 4, 5, 8}
+    assert verdicts == [Verdict.AHEAD if i in wrong else Verdict.ACCEPT for i in range(9)]
+    assert guard.ahead_ns == 6995 * SECOND
+
+
+def test_a_time_that_was_set_forward_is_believed_when_enough_images_say_so():
+    verdicts = judged(StampGuard(), 1, *range(5000, 5000 + AHEAD_FRAMES), 5010, 2)
+    doubted = [Verdict.AHEAD] * (AHEAD_FRAMES - 1)
+    assert verdicts == [Verdict.ACCEPT, *doubted, Verdict.ACCEPT, Verdict.ACCEPT, Verdict.OLD]
+
+
+def test_a_gap_that_the_clock_has_seen_costs_no_image():
+    guard = StampGuard()
+    assert judged(guard, 1, now=0) == [Verdict.ACCEPT]
+    assert judged(guard, 7201, 7202, now=7200) == [Verdict.ACCEPT] * 2
+    assert judged(guard, 9999, now=0) == [Verdict.AHEAD]  # a clock that went back tells nothing
+    guard.forget()
+    assert judged(guard, 9999, now=0) == [Verdict.ACCEPT]
 
 
 def test_a_source_has_restarted_when_many_in_order_are_far_behind():
     guard = StampGuard()
-    guard.judge(100 * SECOND)
-    verdicts = [guard.judge(s * SECOND) for s in range(1, RESTART_FRAMES + 1)]
+    judged(guard, 100)
+    verdicts = judged(guard, *range(1, RESTART_FRAMES + 1))
     assert verdicts == [Verdict.OLD] * (RESTART_FRAMES - 1) + [Verdict.RESTART]
     guard = StampGuard()
-    guard.judge(100 * SECOND)
-    shuffled = [guard.judge(s * SECOND) for s in list(range(8, 0, -1)) * 5]
-    late = [guard.judge(100 * SECOND - s) for s in range(50, 0, -1)]
+    judged(guard, 100)
+    shuffled = judged(guard, *list(range(8, 0, -1)) * 5)
+    late = judged(guard, *(100 - s / SECOND for s in range(50, 0, -1)))
     assert {*shuffled, *late} == {Verdict.OLD}
 
 
@@ -71,12 +101,11 @@ def test_after_a_time_jump_images_from_before_it_are_stragglers(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     guard = StampGuard()
-    guard.judge(100 * SECOND)
+    judged(guard, 100)
     guard.forget(time_jumped=True)
-    assert guard.judge(101 * SECOND) is Verdict.STRAGGLER
-    assert guard.judge(2 * SECOND) is Verdict.ACCEPT
+    assert judged(guard, 101, 2) == [Verdict.STRAGGLER, Verdict.ACCEPT]
     now[0] = 2.0
-    assert guard.judge(101 * SECOND) is Verdict.ACCEPT
+    assert judged(guard, 101, now=99) == [Verdict.ACCEPT]
 
 
 def odometry(seconds, x, q=(0.0, 0.0, 0.0, 1.0)):

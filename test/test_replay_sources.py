@@ -107,6 +107,20 @@ def test_unusable_images_are_left_out_and_named(tmp_path):
     assert "not later" in source.losses.sentences[2]
 
 
+def test_a_stamp_far_ahead_costs_one_image_and_a_gap_none(tmp_path):
+    def messages():
+        for index in range(6):
+            time = START_NS + index * PERIOD_NS + (3600 * 10**9 if index > 3 else 0)
+            yield TOPIC, time, image_message(index, time + (7200 * 10**9 if index == 2 else 0))
+
+    with Bag(write_messages(tmp_path / "bag", messages())) as bag:
+        source = BagSource(bag, "", EVERYTHING)
+        frames = list(source.frames())
+    assert [frame.image[0, 0, 2] // 7 for frame in frames] == [0, 1, 3, 4, 5]
+    assert source.losses.frames == 1
+    assert "lies 7200.0 s ahead of the time since the last one" in source.losses.sentences[0]
+
+
 def test_images_without_a_stamp_get_the_time_of_recording(tmp_path):
     stamped = [(TOPIC, START_NS + i * PERIOD_NS, image_message(i, 0)) for i in range(3)]
     with Bag(write_messages(tmp_path / "bag", stamped)) as bag:

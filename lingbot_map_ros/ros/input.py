@@ -26,7 +26,7 @@ from lingbot_map_ros.ros.mailbox import Mailbox
 from lingbot_map_ros.ros.odom_buffer import OdomBuffer, odom_complaints
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.rates import Rate, Tally
-from lingbot_map_ros.ros.stamps import StampGuard, Verdict
+from lingbot_map_ros.ros.stamps import AHEAD_FRAMES, StampGuard, Verdict
 
 QUEUE_CAPACITY = 64
 """Images that wait in the node with ``drop_policy: all``; the others stay with DDS."""
@@ -161,17 +161,24 @@ class Input:
         if self.paused:
             self.skipped.add("paused")
             return
-        verdict = self.stamps.judge(stamp_ns)
+        now_ns = self._node.get_clock().now().nanoseconds
+        verdict = self.stamps.judge(stamp_ns, now_ns)
         if verdict is Verdict.RESTART:
             self._on_restart(
                 f"stamps went back by {self.stamps.behind_ns / 1e9:.1f} s and stay there"
             )
-            verdict = self.stamps.judge(stamp_ns)
+            verdict = self.stamps.judge(stamp_ns, now_ns)
         if verdict is not Verdict.ACCEPT:
             self.skipped.add(verdict.value)
             if verdict is Verdict.DUPLICATE and stamp_ns == 0:
                 self._node.get_logger().warning(
                     f"images on {self.topic} carry no stamp: only the first can be used",
+                    throttle_duration_sec=10.0,
+                )
+            elif verdict is Verdict.AHEAD:
+                self._node.get_logger().warning(
+                    f"an image is skipped: its stamp lies {self.stamps.ahead_ns / 1e9:.1f} s ahead "
+                    f"of the time since the last one; {AHEAD_FRAMES} such in a row are believed",
                     throttle_duration_sec=10.0,
                 )
             return

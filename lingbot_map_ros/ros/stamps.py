@@ -11,6 +11,10 @@ RESTART_FRAMES = 10
 """So many images in a row, in order among themselves but behind, are a source that restarted."""
 RESTART_NS = 1_000_000_000
 """Images less than this behind are late, not restarted."""
+AHEAD_NS = 10_000_000_000
+"""Images further ahead than this, beyond the time that passed since the last one, are doubted."""
+AHEAD_FRAMES = 3
+"""So many of them in a row, in order among themselves, are a time that was set forward."""
 STRAGGLER_S = 1.0
 """Time after a jump in which images from before it may still come in."""
 
@@ -21,9 +25,43 @@ class Verdict(enum.Enum):
     ACCEPT = "accepted"
     DUPLICATE = "duplicate_stamp"
     OLD = "old_stamp"
+    AHEAD = "future_stamp"
     STRAGGLER = "before_time_jump"
     NEGATIVE = "negative_stamp"
     RESTART = "restart"
+
+
+class LeapGuard:
+    """Tells a stray stamp, far in the future, from a time that has gone on.
+
+    One stray stamp that were believed would make every true one after it an old one.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[int, int] | None = None
+        self._ahead: int | None = None
+        self._ahead_count = 0
+        self.ahead_ns = 0
+        """How far ahead of the time that passed the last stamp lay."""
+
+    def admits(self, stamp_ns: int, now_ns: int) -> bool:
+        """Whether the stamp of an image that came at ``now_ns`` of any one clock may be true.
+
+        One that is not later than the last true one is not judged here.
+        """
+        if self._last is not None:
+            stamp, came = self._last
+            if stamp_ns <= stamp:
+                return True
+            self.ahead_ns = stamp_ns - stamp - max(0, now_ns - came)
+            if self.ahead_ns > AHEAD_NS:
+                in_order = self._ahead is not None and stamp_ns > self._ahead
+                self._ahead_count = self._ahead_count + 1 if in_order else 1
+                self._ahead = stamp_ns
+                if self._ahead_count < AHEAD_FRAMES:
+                    return False
+        self._last, self._ahead, self._ahead_count = (stamp_ns, now_ns), None, 0
+        return True
 
 
 class StampGuard:
@@ -36,10 +74,16 @@ class StampGuard:
         self._last: int | None = None
         self._behind: int | None = None
         self._behind_count = 0
+        self._leap = LeapGuard()
         self._barrier: int | None = None
         self._barrier_until = 0.0
         self.behind_ns = 0
         """How far the last old stamp lay behind."""
+
+    @property
+    def ahead_ns(self) -> int:
+        """How far ahead of the time that passed the last stamp lay."""
+        return self._leap.ahead_ns
 
     def forget(self, time_jumped: bool = False) -> None:
         """Accept any stamp next; after a jump in time, none that continues the time before it."""
@@ -47,9 +91,10 @@ class StampGuard:
             self._barrier, self._barrier_until = self._last, time.monotonic() + STRAGGLER_S
         self._last = self._behind = None
         self._behind_count = 0
+        self._leap = LeapGuard()
 
-    def judge(self, stamp_ns: int) -> Verdict:
-        """Judge the stamp of the next image; an accepted one becomes the last."""
+    def judge(self, stamp_ns: int, now_ns: int) -> Verdict:
+        """Judge the stamp of an image that comes at ``now_ns``; an accepted one is the last."""
         if stamp_ns < 0:
             return Verdict.NEGATIVE
         if self._barrier is not None:
@@ -57,6 +102,8 @@ class StampGuard:
                 self._barrier = None
             elif stamp_ns >= self._barrier:
                 return Verdict.STRAGGLER
+        if not self._leap.admits(stamp_ns, now_ns):
+            return Verdict.AHEAD
         if self._last is None or stamp_ns > self._last:
             self._last, self._behind, self._behind_count = stamp_ns, None, 0
             return Verdict.ACCEPT
