@@ -1,6 +1,6 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the node alone: stamps, odometry, static TF, placement, worker, latched topics."""
+"""Parts of the node alone: stamps, odometry, placement, worker, latched topics."""
 
 import threading
 import time
@@ -8,12 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from geometry_msgs.msg import TransformStamped
 from hypothesis import given
 from hypothesis import strategies as st
 from nav_msgs.msg import Odometry
 from node_harness import wait_until
-from tf2_msgs.msg import TFMessage
 
 from lingbot_map_ros.errors import CheckpointError
 from lingbot_map_ros.geometry.poses import make_pose, quaternion_to_matrix, rotation_angle
@@ -24,7 +22,6 @@ from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.placement import Placement
 from lingbot_map_ros.ros.rates import Rate, Tally
 from lingbot_map_ros.ros.stamps import AHEAD_FRAMES, RESTART_FRAMES, StampGuard, Verdict
-from lingbot_map_ros.ros.tf_lookup import StaticLookup
 from lingbot_map_ros.ros.watchdog import explain_age
 from lingbot_map_ros.ros.worker import NotReadyError, Worker, WorkerState
 from lingbot_map_ros.streaming.results import FrameResult
@@ -144,40 +141,6 @@ def test_odometry_out_of_order_is_sorted_and_nonsense_refused():
     for index in range(3 * KEEP):
         buffer.add(odometry(2.0 + index * 0.01, 0.0))
     assert len(buffer._stamps) <= KEEP
-
-
-class _FakeNode:
-    """Enough of a node for a subscription."""
-
-    def create_subscription(self, kind, topic, callback, qos, **_):
-        self.callback = callback
-
-    def destroy_subscription(self, subscription):
-        self.callback = None
-
-
-def test_static_transforms_are_chained_both_ways():
-    node = _FakeNode()
-    lookup = StaticLookup(node)
-    for parent, child, x in (("base", "mast", 1.0), ("/mast", "cam", 2.0), ("base", "gps", -1.0)):
-        msg = TransformStamped(child_frame_id=child)
-        msg.header.frame_id = parent
-        msg.transform.translation.x = x
-        msg.transform.rotation.w = 1.0
-        node.callback(TFMessage(transforms=[msg]))
-    assert lookup.lookup("base", "cam", 0)[0, 3] == 3.0
-    assert lookup.lookup("cam", "base", 0)[0, 3] == -3.0
-    assert lookup.lookup("gps", "cam", 0)[0, 3] == 4.0
-    assert np.array_equal(lookup.lookup("cam", "cam", 0), np.eye(4))
-    assert lookup.lookup("base", "moon", 0) is None
-    loop = TransformStamped(child_frame_id="base")
-    loop.header.frame_id = "cam"
-    loop.transform.rotation.w = 1.0
-    broken = TransformStamped(child_frame_id="mast")
-    broken.header.frame_id = "base"
-    broken.transform.rotation.w = 0.0
-    node.callback(TFMessage(transforms=[loop, broken]))
-    assert lookup.lookup("base", "cam", 0) is not None
 
 
 def result(pose_odom, pose_map=None, index=0):

@@ -25,7 +25,8 @@ class CameraMount:
     parameters, lookup
         Frame names and ``base_to_camera``; TF.
     announce
-        Called with a pose that TF does not have and the camera's frame, once.
+        Called with a pose that TF does not have and the camera's frame, once; never for a camera
+        that somebody else moves.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class CameraMount:
         self._given = given is not None
         self._fallback = BODY_FROM_OPTICAL if given is None else given
         self._announced = ""
+        self._moving_said = False
 
     def frame(self, image_frame: str) -> str:
         """Name of the camera's optical frame, for images that name ``image_frame``."""
@@ -49,11 +51,19 @@ class CameraMount:
 
     def base_from_camera(self, camera_frame: str, stamp_ns: int) -> Matrix:
         """Pose [4, 4] of the optical frame in the base at the stamp, in metres."""
+        moving = self._lookup.unseen(self._base_frame, camera_frame)
+        if moving and not self._moving_said:
+            self._moving_said = True
+            logger.warning(
+                "between %r and the camera %r the frame %r moves by /tf; only tf2_ros would follow "
+                "it, and it is not installed: the camera is taken to be fixed",
+                *(self._base_frame, camera_frame, moving),
+            )
         for at in (stamp_ns, 0):
             pose = self._lookup.lookup(self._base_frame, camera_frame, at)
             if pose is not None:
                 return pose
-        if self._announced != camera_frame:
+        if self._announced != camera_frame and not moving:
             self._announced = camera_frame
             if not self._given:
                 logger.warning(

@@ -14,14 +14,12 @@ from geometry_msgs.msg import TransformStamped
 from numpy.typing import NDArray
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.lifecycle import LifecycleNode
-from rclpy.qos import QoSProfile
 from rclpy.time import Time
 
 from lingbot_map_ros.geometry.poses import matrix_to_quaternion
 from lingbot_map_ros.ros.parameters import Parameters
-from lingbot_map_ros.ros.tf_lookup import STATIC_QOS
+from lingbot_map_ros.ros.tf_lookup import STATIC_QOS, TF_QOS
 
-_TF_QOS = QoSProfile(depth=100)
 _REMEMBERED = 256
 
 
@@ -66,12 +64,12 @@ class TransformBroadcaster:
         except ImportError:
             node.get_logger().warning("tf2_msgs is not installed: tf_mode is as good as none")
             return
-        self._publisher = node.create_lifecycle_publisher(self._message, "/tf", _TF_QOS)
+        self._publisher = node.create_lifecycle_publisher(self._message, "/tf", TF_QOS)
         self._static_publisher = node.create_lifecycle_publisher(
             self._message, "/tf_static", STATIC_QOS
         )
         group = MutuallyExclusiveCallbackGroup()
-        for topic, qos in (("/tf", _TF_QOS), ("/tf_static", STATIC_QOS)):
+        for topic, qos in (("/tf", TF_QOS), ("/tf_static", STATIC_QOS)):
             self._subscriptions.append(
                 node.create_subscription(
                     self._message, topic, self._watch, qos, callback_group=group

@@ -19,6 +19,7 @@ from lingbot_map_ros.geometry.poses import invert, make_pose, quaternion_to_matr
 
 logger = logging.getLogger(__name__)
 
+TF_QOS = QoSProfile(depth=100)
 STATIC_QOS = QoSProfile(
     history=HistoryPolicy.KEEP_LAST,
     depth=100,
@@ -38,6 +39,9 @@ class TransformLookup(Protocol):
 
     def lookup(self, target: str, source: str, stamp_ns: int) -> NDArray[np.float64] | None:
         """Pose [4, 4] of ``source`` in ``target`` at the stamp (0 = latest); None if unknown."""
+
+    def unseen(self, target: str, source: str) -> str:
+        """Frame between the two that somebody moves and that is not followed; empty if none."""
 
     def clear(self) -> None:
         """Forget everything that is not static: time went backwards."""
@@ -64,6 +68,10 @@ class Tf2Lookup:
             return None
         return transform_to_matrix(found.transform)
 
+    def unseen(self, target: str, source: str) -> str:
+        """See `TransformLookup`; everything is followed."""
+        return ""
+
     def clear(self) -> None:
         """See `TransformLookup`."""
         self._buffer.clear()
@@ -82,14 +90,16 @@ class StaticLookup:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._parents: dict[str, tuple[str, NDArray[np.float64]]] = {}
+        self._moving: dict[str, str] = {}
         tf_message = importlib.import_module("tf2_msgs.msg").TFMessage
-        self._subscription = node.create_subscription(
-            tf_message,
-            "/tf_static",
-            self._store,
-            STATIC_QOS,
-            callback_group=MutuallyExclusiveCallbackGroup(),
-        )
+        group = MutuallyExclusiveCallbackGroup()
+        self._subscriptions = [
+            node.create_subscription(tf_message, topic, callback, qos, callback_group=group)
+            for topic, callback, qos in (
+                ("/tf_static", self._store, STATIC_QOS),
+                ("/tf", self._note_moving, TF_QOS),
+            )
+        ]
 
     def lookup(self, target: str, source: str, stamp_ns: int) -> NDArray[np.float64] | None:
         """See `TransformLookup`; static, so that the stamp does not matter."""
@@ -99,12 +109,22 @@ class StaticLookup:
                 return invert(to_target[frame]) @ T_frame_source
         return None
 
+    def unseen(self, target: str, source: str) -> str:
+        """See `TransformLookup`; that is whatever comes on /tf."""
+        to_source, to_target = self._way_up(source), self._way_up(target)
+        met = next((frame for frame in to_source if frame in to_target), None)
+        if met is None:
+            return ""
+        way = [*to_source[: to_source.index(met)], *to_target[: to_target.index(met)]]
+        return next((frame for frame in way if frame in self._moving), "")
+
     def clear(self) -> None:
         """See `TransformLookup`; static transforms stay."""
 
     def destroy(self) -> None:
         """See `TransformLookup`."""
-        self._node.destroy_subscription(self._subscription)
+        for subscription in self._subscriptions:
+            self._node.destroy_subscription(subscription)
 
     def _store(self, msg: Any) -> None:
         for stamped in msg.transforms:
@@ -118,6 +138,20 @@ class StaticLookup:
                 continue
             child, parent = _bare(stamped.child_frame_id), _bare(stamped.header.frame_id)
             self._parents = {**self._parents, child: (parent, matrix)}
+
+    def _note_moving(self, msg: Any) -> None:
+        for stamped in msg.transforms:
+            child, parent = _bare(stamped.child_frame_id), _bare(stamped.header.frame_id)
+            if self._moving.get(child) != parent:
+                self._moving = {**self._moving, child: parent}
+
+    def _way_up(self, frame: str) -> list[str]:
+        """``frame`` and its ancestors, moving or static, nearest first."""
+        parents = {child: parent for child, (parent, _) in self._parents.items()} | self._moving
+        way = [_bare(frame)]
+        while (parent := parents.get(way[-1], way[0])) not in way:
+            way.append(parent)
+        return way
 
     def _ancestors(self, frame: str) -> dict[str, NDArray[np.float64]]:
         """Pose [4, 4] of ``frame`` in itself and in each of its ancestors, nearest first."""
@@ -140,6 +174,10 @@ class NoLookup:
     def lookup(self, target: str, source: str, stamp_ns: int) -> NDArray[np.float64] | None:
         """See `TransformLookup`; knows nothing but the identity."""
         return np.eye(4) if target == source else None
+
+    def unseen(self, target: str, source: str) -> str:
+        """See `TransformLookup`; nothing is heard of."""
+        return ""
 
     def clear(self) -> None:
         """See `TransformLookup`."""
