@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lingbot_map_ros.errors import ConfigurationError, InputError
+from lingbot_map_ros.integers import require_integers
 from lingbot_map_ros.layers.attention import Attend
 from lingbot_map_ros.layers.block import Block
 from lingbot_map_ros.layers.patch_embed import PatchEmbed
@@ -35,6 +36,9 @@ class ViTConfig:
     num_heads: int = 16
     num_register_tokens: int = 4
     img_size: int = 518
+
+    def __post_init__(self) -> None:
+        require_integers(self)
 
 
 def last_of_each_quarter(depth: int) -> tuple[int, ...]:

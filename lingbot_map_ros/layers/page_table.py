@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lingbot_map_ros.errors import CacheFullError, ConfigurationError, RollbackError
+from lingbot_map_ros.integers import require_integers
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class PageLayout:
     pending_frames: int
 
     def __post_init__(self) -> None:
+        require_integers(self)
         if self.tokens_per_frame <= self.num_special:
             raise ConfigurationError(
                 f"tokens_per_frame={self.tokens_per_frame} leaves no patch beside "

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lingbot_map_ros.geometry.projection import transform_points, unproject
 from lingbot_map_ros.geometry.sim3 import IDENTITY, Sim3
+from lingbot_map_ros.integers import require_integers
 from lingbot_map_ros.mapping.export import CameraView, write_colmap, write_ply
 from lingbot_map_ros.mapping.trajectory import ThinningLog, Trajectory
 from lingbot_map_ros.mapping.voxel_map import VoxelMap
@@ -39,6 +40,9 @@ class MapperOptions:
     stride: int = 2
     """Rows and columns of depth between two points of the map."""
     path_max_length: int = 5000
+
+    def __post_init__(self) -> None:
+        require_integers(self)
 
 
 def confident_points(

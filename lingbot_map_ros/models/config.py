@@ -7,6 +7,7 @@ from typing import Any
 
 from lingbot_map_ros.aggregator.base import ViTConfig
 from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.integers import require_integers
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class GCTConfig:
     max_keyframes: int = 320
 
     def __post_init__(self) -> None:
+        require_integers(self)
         if self.embed_dim % self.num_heads or 2 * self.embed_dim % self.camera_num_heads:
             raise ConfigurationError(
                 f"embed_dim={self.embed_dim} is not a multiple of its {self.num_heads} heads, or "

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 
 from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.integers import require_integers
 from lingbot_map_ros.ros.frames import parse_base_to_camera
 from lingbot_map_ros.ros.output_folder import output_folder
 from lingbot_map_ros.ros.parameters import Parameters
@@ -56,6 +57,7 @@ def check(values: Parameters) -> None:
 
 def check_each(values: Parameters) -> None:
     """Refuse values outside the range or the choices of their parameter (ConfigurationError)."""
+    require_integers(values)
     for field in dataclasses.fields(values):
         value, about = getattr(values, field.name), field.metadata
         if about["choices"] and value not in about["choices"]:

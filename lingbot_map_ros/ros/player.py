@@ -20,6 +20,7 @@ from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPo
 from rosgraph_msgs.msg import Clock
 
 from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.integers import require_integers
 from lingbot_map_ros.ros.answers import Answers, message_class
 from lingbot_map_ros.ros.timeline import Timeline
 
@@ -64,6 +65,9 @@ class PlayOptions:
     pace_timeout: float = 10.0
     pace_window: int = 8
     wait: float = 10.0
+
+    def __post_init__(self) -> None:
+        require_integers(self)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.integers import require_integers
 from lingbot_map_ros.streaming.keyframes import KeyframeRule, check_depth
 
 if TYPE_CHECKING:
@@ -18,7 +19,11 @@ PENDING_POLICIES = ("commit_oldest", "rollback_newest")
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """Settings of a ``StreamingSession``; None stands for the model's own value."""
+    """Settings of a ``StreamingSession``; None stands for the model's own value.
+
+    ConfigurationError for a number that is no integer where one is needed; what the values may be
+    is checked with the model.
+    """
 
     num_scale_frames: int | None = None
     """Frames that start a stream together."""
@@ -39,6 +44,9 @@ class SessionConfig:
     which need them all."""
     lost_after: int = 10
     """Withheld frames in a row after which the stream re-anchors."""
+
+    def __post_init__(self) -> None:
+        require_integers(self)
 
     @property
     def keyframe_rule(self) -> KeyframeRule:

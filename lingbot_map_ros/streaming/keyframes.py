@@ -16,6 +16,7 @@ import numpy as np
 
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.geometry.projection import mean_induced_flow
+from lingbot_map_ros.integers import require_integers
 
 if TYPE_CHECKING:
     from lingbot_map_ros.streaming.observation import Observation
@@ -55,6 +56,7 @@ class KeyframeRule:
     """In motion mode, every such frame after a keyframe is kept however little moved."""
 
     def __post_init__(self) -> None:
+        require_integers(self)
         if self.mode not in KEYFRAME_MODES:
             raise ConfigurationError(f"keyframe mode '{self.mode}' must be one of {KEYFRAME_MODES}")
         if self.interval < 1 or self.max_gap < 1:
