@@ -97,6 +97,8 @@ def test_descriptors_describe(make_server):
         assert all(choice in descriptor.additional_constraints for choice in about["choices"])
         fixed = "read-only after configure" in descriptor.additional_constraints
         assert fixed == (about["group"] in FIXED_GROUPS)
+        started = "read-only after the start" in descriptor.additional_constraints
+        assert started == (field.name == "autostart")
         ranges = [*descriptor.integer_range, *descriptor.floating_point_range]
         if about["low"] is not None:
             assert (ranges[0].from_value, ranges[0].to_value) == (about["low"], about["high"])
@@ -199,6 +201,18 @@ def test_a_bad_change_is_refused_and_changes_nothing(make_server, name, value, r
     assert reason in result.reason
     assert server.read() == Parameters()
     assert not changes
+
+
+@pytest.mark.parametrize("configured", [False, True])
+def test_what_is_read_at_the_start_only_cannot_be_set_later(make_server, configured):
+    server, node, changes = make_server(configured=configured, autostart=False)
+    assert server.values.autostart is False
+    result = node.set_parameters([Parameter("autostart", value=True)])[0]
+    assert not result.successful
+    assert "autostart is read-only once the node runs" in result.reason
+    assert server.values.autostart is False and not changes
+    # what a dump of the node holds can be loaded again
+    assert node.set_parameters([Parameter("autostart", value=False)])[0].successful
 
 
 def test_an_output_directory_is_tried_before_it_is_taken(make_server, tmp_path):

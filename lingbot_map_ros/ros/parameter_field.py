@@ -30,13 +30,18 @@ def parameter(
     low: float | None = None,
     high: float | None = None,
     choices: Sequence[str] = (),
+    start_only: bool = False,
 ) -> Any:
-    """Field of a parameter; with a range from low to high, or with choices."""
+    """Field of a parameter; with a range from low to high, or with choices.
+
+    One that is ``start_only`` is read when the node starts, and cannot change afterwards.
+    """
     about = {
         "group": group,
         "description": description,
         "low": low,
         "high": high,
         "choices": tuple(choices),
+        "start_only": start_only,
     }
     return dataclasses.field(default=default, metadata=about)

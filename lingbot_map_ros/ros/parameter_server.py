@@ -35,6 +35,8 @@ def descriptor(field: dataclasses.Field[Any]) -> ParameterDescriptor:
     """Return description, range and constraints of a parameter as ROS shows them."""
     about = field.metadata
     fixed = "read-only after configure" if about["group"] in FIXED_GROUPS else ""
+    if about["start_only"]:
+        fixed = "read-only after the start"
     message = ParameterDescriptor(
         description=about["description"],
         additional_constraints="; ".join(
@@ -64,6 +66,15 @@ def unknown_overrides(node: Node) -> list[str]:
         hint = f"; did you mean {near[0]}?" if near else "; config/map.yaml lists all there are"
         sentences.append(f"parameter {name} does not exist and is ignored{hint}")
     return sentences
+
+
+def _read_only(field: dataclasses.Field[Any], configured: bool) -> str:
+    """Why a parameter cannot change now; empty if it can."""
+    if field.metadata["start_only"]:
+        return "read-only once the node runs: give it on the command line or in a parameter file"
+    if configured and field.metadata["group"] in FIXED_GROUPS:
+        return "read-only once the node is configured: clean up, set it, and configure again"
+    return ""
 
 
 class ParameterServer:
@@ -159,13 +170,10 @@ class ParameterServer:
             return SetParametersResult(successful=True)
         current, configured = self.values, self._is_configured()
         for name, value in wanted.items():
-            fixed = table[name].metadata["group"] in FIXED_GROUPS
-            if fixed and configured and value != getattr(current, name):
-                return SetParametersResult(
-                    successful=False,
-                    reason=f"{name} is read-only once the node is configured: clean up, set it, "
-                    "and configure again",
-                )
+            if value == getattr(current, name):
+                continue
+            if reason := _read_only(table[name], configured):
+                return SetParametersResult(successful=False, reason=f"{name} is {reason}")
         values = dataclasses.replace(current, **wanted)
         try:
             # until then, what does not go together can be set one after the other

@@ -163,7 +163,12 @@ class Parameters(StreamParameters):
     reset_on_time_jump: bool = parameter(
         "guards", True, "Start a new session when time goes backwards (a bag loops)."
     )
-    autostart: bool = parameter("guards", True, "Configure and activate without being asked.")
+    autostart: bool = parameter(
+        "guards",
+        True,
+        "Configure and activate without being asked, when the node starts; read-only afterwards.",
+        start_only=True,
+    )
 
     def is_default(self, name: str) -> bool:
         """Whether ``name`` was left at its default, so that the model's own value holds."""
