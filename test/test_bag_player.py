@@ -203,6 +203,36 @@ def test_a_node_that_still_loads_is_waited_for(context, bag):
     assert "20 images, 20 without an answer" in out, err
 
 
+def test_a_viewer_of_another_camera_is_not_taken_for_the_node(context, tmp_path):
+    """Its images get no answers, and those of the node, which begins to read later, do."""
+    other = "/other/image_raw"
+    both = [*camera_messages(12), *camera_messages(12, topic=other)]
+    bag = write_messages(tmp_path / "bag", sorted(both, key=lambda message: message[1]))
+    viewer, seen = rclpy.create_node("viewer", context=context), []
+    viewer.create_subscription(Image, other, seen.append, 1000)
+    listener = Listener(context, answer=0.02, skip=(0, 1))
+    listener.executor.add_node(viewer)
+    listener.node.destroy_subscription(next(listener.node.subscriptions))
+    subscribe = listener.node.create_timer(3.0, lambda: begin())
+
+    def begin():
+        subscribe.cancel()
+        listener.node.create_subscription(Image, TOPIC, listener._on_image, 1000)
+
+    process = start_player(
+        bag, "--rate", 0, "--wait", 30, "--pace-by", "/map/odometry", "--pace-window", 3,
+        "--pace-timeout", 20,
+    )  # fmt: skip
+    out, err = listener.listen_to(process)
+    listener.close()
+    viewer.destroy_node()
+    assert process.returncode == 0, err
+    assert "24 images, 2 without an answer" in out, err
+    assert "no answer to the image" not in err
+    assert len(listener.stamps()) == len(seen) == 12
+    assert listener.most_held <= 3
+
+
 def test_arguments_that_ros_does_not_take(bag):
     process = start_player(bag, "--ros-args", "--params-file", "/nowhere.yaml")
     _, err = process.communicate(timeout=60)

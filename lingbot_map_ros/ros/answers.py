@@ -5,6 +5,7 @@
 import importlib
 import struct
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from rclpy.executors import Executor
@@ -13,6 +14,9 @@ from rclpy.qos import QoSProfile
 
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.ros.pacing import Flight
+
+_NOT_YET_KNOWN = "_NODE_NAME_UNKNOWN_"
+"""What DDS calls the node of an endpoint that was discovered before its node."""
 
 
 class Answers:
@@ -51,6 +55,11 @@ class Answers:
         self.heard = True
         return True
 
+    def come_from_reader_of(self, topic: str) -> bool:
+        """Whether a node that publishes the answers subscribes to ``topic`` (a full name)."""
+        answering = _nodes_of(self._node.get_publishers_info_by_topic(self.topic))
+        return bool(answering & _nodes_of(self._node.get_subscriptions_info_by_topic(topic)))
+
     def send(self, image: bytes) -> None:
         """Take note of an image that goes out."""
         if self.heard:
@@ -81,6 +90,10 @@ class Answers:
 
     def _on_answer(self, data: bytes) -> None:
         self.flight.answer(header_stamp(data))
+
+
+def _nodes_of(endpoints: Iterable[Any]) -> set[tuple[str, str]]:
+    return {(e.node_namespace, e.node_name) for e in endpoints if e.node_name != _NOT_YET_KNOWN}
 
 
 def header_stamp(data: bytes) -> int:

@@ -92,7 +92,7 @@ class BagPlayer:
         named in the report.
     image_topics : collection of str
         The topics that the wait for subscribers is about, and ``pace_by``. Of several only those
-        that are read count for that.
+        count for that which the node that answers reads.
     options : PlayOptions
     """
 
@@ -122,15 +122,16 @@ class BagPlayer:
             self._publishers[topic] = node.create_publisher(kind, topic, self._qos(topic))
 
     def wait_for_subscribers(self) -> bool:
-        """Wait up to ``options.wait`` seconds for a reader of an image topic (and for the answers).
+        """Wait up to ``options.wait`` seconds for a reader of an image topic.
 
-        Says who is missing, and why where that can be seen; False if nobody came.
+        With ``pace_by`` that is a node that publishes the answers. Says who is missing, and why
+        where that can be seen; False if nobody came.
         """
-        watched = [self._publishers[t] for t in sorted(self._images) if t in self._publishers]
+        watched = self._image_publishers
         deadline = time.monotonic() + self._options.wait
         waiting_said = False
         while True:
-            found = any(p.get_subscription_count() for p in watched) or not watched
+            found = not watched or any(map(self._is_read, watched))
             if found and self._answers.subscribe():
                 self._let_discovery_settle()
                 return True
@@ -142,8 +143,8 @@ class BagPlayer:
                 waiting_said = True
             self._executor.spin_once(timeout_sec=0.05)
         for publisher in watched:
-            if not publisher.get_subscription_count():
-                self._node.get_logger().warning(self._explain_absence(publisher.topic_name))
+            if not self._is_read(publisher):
+                self._node.get_logger().warning(self._explain_absence(publisher))
         if not self._answers.subscribe():
             self._node.get_logger().warning(
                 f"nobody publishes {self._answers.topic}; images are not paced by it"
@@ -158,7 +159,7 @@ class BagPlayer:
             if publisher is None or len(message.data) < _SMALLEST_MESSAGE:
                 continue
             is_image = message.topic in self._images
-            paced = is_image and self._is_answered(publisher)
+            paced = is_image and self._answers.heard and self._is_answered(publisher)
             if paced and self._answers.wait(self._options.pace_window - 1):
                 timeline.forgive_delay(message.stamp_ns)
             self._idle_until(timeline, message.stamp_ns)
@@ -195,13 +196,23 @@ class BagPlayer:
     def _is_answered(self, publisher: Publisher) -> bool:
         """Whether answers to these images are to be expected, now or from a node that still loads.
 
-        Nobody answers another camera's images, or the same ones as JPEG, that nobody reads while
-        somebody reads the others.
+        Nobody answers another camera's images, or the same ones as JPEG, that only a viewer reads,
+        or nobody while somebody reads the others.
         """
-        if publisher.get_subscription_count():
-            return True
-        others = (self._publishers[t] for t in self._images if t in self._publishers)
-        return not any(other.get_subscription_count() for other in others)
+        for is_read in (self._is_read, Publisher.get_subscription_count):
+            if any(map(is_read, self._image_publishers)):
+                return bool(is_read(publisher))
+        return True
+
+    def _is_read(self, publisher: Publisher) -> bool:
+        """Whether somebody subscribes, and if images are answered then one who answers."""
+        if self._answers.topic:
+            return self._answers.come_from_reader_of(publisher.topic_name)
+        return bool(publisher.get_subscription_count())
+
+    @property
+    def _image_publishers(self) -> list[Publisher]:
+        return [self._publishers[t] for t in sorted(self._images) if t in self._publishers]
 
     def _let_discovery_settle(self) -> None:
         """Wait until no more readers turn up: those of one node are found one after the other."""
@@ -212,7 +223,10 @@ class BagPlayer:
                 readers, since = found, time.monotonic()
             self._executor.spin_once(timeout_sec=0.02)
 
-    def _explain_absence(self, name: str) -> str:
+    def _explain_absence(self, publisher: Publisher) -> str:
+        name = publisher.topic_name
+        if publisher.get_subscription_count():
+            return f"the node that publishes {self._answers.topic} does not subscribe to {name}"
         others = self._node.count_subscribers(name)
         if others and not self._options.reliable:
             return f"{others} subscribers of {name} want reliable messages: play with reliable QoS"
