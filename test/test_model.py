@@ -284,7 +284,7 @@ def test_pending_limit(model):
     for index in range(4):
         step(model, 10 + index, "pending")
     before = state(model)
-    with pytest.raises(CacheFullError, match="4 frames are pending"):
+    with pytest.raises(CacheFullError, match=r"pending_limit \(4\) is reached"):
         step(model, 20, "pending")
     with pytest.raises(CacheError, match="commit or roll them back"):
         step(model, 20, "keyframe")

@@ -171,7 +171,7 @@ def test_commit_and_rollback_decide_what_later_frames_see(client, camera, fresh)
     committed = send_views(camera, fresh, [30])
     left = client.call("defer_eviction", False)
     assert left.success
-    assert "1 pending frames kept" in left.message
+    assert "1 pending frame kept" in left.message
 
     assert np.array_equal(rolled_back, baseline)
     assert not np.allclose(committed, baseline, atol=1e-4)

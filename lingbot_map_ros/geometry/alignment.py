@@ -93,7 +93,7 @@ def align_keyframes(
     log_scales = np.array([_log_scale(reference[i], current[i]) for i in usable])
     if not np.isfinite(log_scales).any():
         raise AlignmentError(
-            f"none of {len(reference)} shared keyframes has finite poses and {MIN_PIXELS} pixels "
+            f"no shared keyframe (of {len(reference)}) has finite poses and {MIN_PIXELS} pixels "
             "of confident depth in both windows; a new segment must start"
         )
     scene_depth = float(np.nanmedian([_typical_depth(reference[i].depth) for i in usable]))

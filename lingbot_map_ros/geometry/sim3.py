@@ -65,7 +65,7 @@ def umeyama(
     U, D, Vt = np.linalg.svd(covariance)
     if not D[1] > 1e-12 * D[0]:
         raise AlignmentError(
-            f"{len(x)} points on a line (or fewer than three) leave the rotation open; "
+            f"points on a line, or fewer than three ({len(x)}), leave the rotation open; "
             "align over a path with a turn"
         )
     sign = np.array([1, 1, np.sign(np.linalg.det(U @ Vt))])

@@ -74,12 +74,12 @@ def window_spans(
         )
     if overlap < interval:
         raise ConfigurationError(
-            f"an overlap of {overlap} frames can hold no keyframe of interval {interval}; "
+            f"an overlap of length {overlap} can hold no keyframe of interval {interval}; "
             "set overlap_keyframes to at least 1"
         )
     if overlap >= length:
         raise ConfigurationError(
-            f"the overlap of {overlap} frames must be shorter than the window of {length}; "
+            f"the overlap ({overlap}) must be shorter than the window ({length}); "
             "raise window_size or lower overlap_keyframes"
         )
     spans: list[tuple[int, int]] = []
@@ -99,7 +99,7 @@ def align_window(previous: Window, current: Window, overlap: int) -> Sim3:
     """
     if not 0 < overlap <= min(len(previous), len(current)):
         raise ConfigurationError(
-            f"windows of {len(previous)} and {len(current)} frames cannot share {overlap}"
+            f"windows of lengths {len(previous)} and {len(current)} cannot share {overlap}"
         )
     first = len(previous) - overlap
     paired = np.flatnonzero(previous.is_keyframe[first:] & current.is_keyframe[:overlap])

@@ -119,9 +119,9 @@ class PageTable:
             )
         if not self.free:
             raise CacheFullError(
-                f"all {layout.patch_pages} patch pages are in use ({len(self.window)} frames in a "
-                f"window of {layout.window}); commit or roll back pending frames, or evict, before "
-                "the next frame"
+                f"all {layout.patch_pages} patch pages are in use (frames in the window: "
+                f"{len(self.window)}, its size: {layout.window}); commit or roll back pending "
+                "frames, or evict, before the next frame"
             )
         page, free = self.free[0], self.free[1:]
         grown = replace(

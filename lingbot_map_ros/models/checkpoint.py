@@ -20,6 +20,7 @@ from lingbot_map_ros.models.config import PRESETS, GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.models.placement import resolve_device, resolve_dtype
 from lingbot_map_ros.models.random_weights import randomize_
+from lingbot_map_ros.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ def select_tensors(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
     }
     ignored = [n for n in renamed if n.startswith(_IGNORED) or n in _IGNORED_BUFFERS]
     if ignored:
-        logger.info("%s: %d tensors of unused heads ignored", path.name, len(ignored))
+        logger.info("%s: %s of unused heads ignored", path.name, counted(len(ignored), "tensor"))
     return {name: tensor for name, tensor in renamed.items() if name not in ignored}
 
 
@@ -120,9 +121,10 @@ def assign_state(network: GCTStream, state: dict[str, Tensor], path: Path) -> No
     if problems:
         listed = "; ".join(problems[:_LISTED])
         more = f"; and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
+        differences = counted(len(problems), "difference")
         raise CheckpointError(
-            f"{path} does not fit this model ({len(problems)} differences): {listed}{more}. Choose "
-            "the preset it was made for with the parameter 'model'"
+            f"{path} does not fit this model ({differences}): {listed}{more}. Choose the preset it "
+            "was made for with the parameter 'model'"
         )
     # Half-precision weights stay so until they are placed: no second, larger copy on the host.
     network.load_state_dict(state, assign=True)

@@ -189,7 +189,9 @@ def forward_clip(
     """
     batch, frames = images.shape[:2]
     if frames != mask.layout.frames:
-        raise ConfigurationError(f"{frames} frames do not fit a mask for {mask.layout.frames}")
+        raise ConfigurationError(
+            f"a clip of length {frames} does not fit a mask of {mask.layout.frames}"
+        )
     aggregator = model.aggregator
     patches = aggregator.embed_patches(images.flatten(0, 1)).unflatten(0, (batch, frames))
     special = aggregator.special_tokens(0, frames, mask.layout.first_call)

@@ -5,6 +5,7 @@
 import torch
 
 from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.wording import counted
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _BFLOAT16_CAPABILITY = 8
@@ -22,9 +23,10 @@ def resolve_device(name: str = "auto") -> torch.device:
     except RuntimeError as error:
         raise ConfigurationError(f"device '{name}' is unknown; use auto, cpu or cuda:N") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = counted(torch.cuda.device_count(), "CUDA device")
         raise ConfigurationError(
-            f"device '{name}' is not there: PyTorch {torch.__version__} sees "
-            f"{torch.cuda.device_count()} CUDA devices; use device: cpu or install a CUDA build"
+            f"device '{name}' is not there: PyTorch {torch.__version__} sees {there}; use device: "
+            "cpu or install a CUDA build"
         )
     if device.type == "cuda" and device.index is None:
         # Some of PyTorch's functions want to know which one.

@@ -108,7 +108,7 @@ class StreamCore(Network):
         """Keep the pending frames for good, but the newest ``keep_pending``; returns how many."""
         committed = self._pending - keep_pending
         if keep_pending < 0 or committed < 0:
-            raise CacheError(f"keep_pending={keep_pending} with {self._pending} pending frames")
+            raise CacheError(f"keep_pending={keep_pending}, but {self._pending} pending")
         if committed:
             with self.transaction():
                 self.aggregator.execute_deferred_eviction(keep_pending)
@@ -166,13 +166,12 @@ class StreamCore(Network):
             raise InputError("a stream begins with its scale frames, which are keyframes")
         if mode == "keyframe" and self._pending:
             raise CacheError(
-                f"{self._pending} frames are pending: commit or roll them back before a keyframe "
+                f"frames are pending ({self._pending}): commit or roll them back before a keyframe "
                 "that evicts"
             )
         if mode == "pending" and self._pending >= self.pending_limit:
             raise CacheFullError(
-                f"{self._pending} frames are pending, the limit: commit or roll back, or raise "
-                "pending_limit"
+                f"pending_limit ({self._pending}) is reached: commit or roll back, or raise it"
             )
         if mode != "skip" and self.num_frames + images.shape[0] > self.capacity:
             raise CacheFullError(

@@ -21,6 +21,7 @@ from lingbot_map_ros.errors import SourceError
 from lingbot_map_ros.replay.bag_mcap import Record
 from lingbot_map_ros.replay.bag_part import BagPart
 from lingbot_map_ros.replay.natural import natural_key
+from lingbot_map_ros.wording import counted
 
 IMAGE_TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
@@ -92,7 +93,7 @@ class Bag:
         for topic in self.topics.values():
             if topic.promised is not None and topic.count < topic.promised:
                 self.damage.append(
-                    f"{topic.name}: {topic.count} of {topic.promised} messages are readable"
+                    f"{topic.name}: {topic.count} of {counted(topic.promised, 'message')} readable"
                 )
 
     def messages(

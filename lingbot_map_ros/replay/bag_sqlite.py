@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from lingbot_map_ros.errors import SourceError
 from lingbot_map_ros.replay.bag_mcap import Record
+from lingbot_map_ros.wording import counted
 
 MAGIC = b"SQLite format 3\0"
 _TABLE_LEAF = 0x0D
@@ -58,7 +59,7 @@ def salvage_sqlite(path: Path, damage: list[str]) -> Iterator[Record]:
             if not topics:
                 raise SourceError(f"{path} holds no list of topics any more; nothing can be read")
             if broken:
-                damage.append(f"{path.name}: {broken} rows are incomplete")
+                damage.append(f"{path.name}: {counted(broken, 'incomplete row')}")
             for row in sorted(rows):
                 payload = pages.payload(row.page, row.cell)
                 if payload is not None and row.topic_id in topics:

@@ -24,6 +24,7 @@ from ament_index_python.packages import get_package_prefix, get_package_share_di
 from lingbot_map_ros.errors import CheckpointError, LingbotMapError
 from lingbot_map_ros.replay.arguments import positive_int, strip_ros_arguments
 from lingbot_map_ros.replay.fastdds import fastdds_environment
+from lingbot_map_ros.wording import counted
 
 PACKAGE = "lingbot_map_ros"
 NODE = "/lingbot_map"
@@ -100,7 +101,7 @@ def demonstrate(folder: Path, frames: int, checkpoint: str, domain: int) -> None
     make_folder(folder)
     bag, truth = folder / "bag", folder / "ground_truth.tum"
     remove_bag(bag)
-    print(f"writing a recording of {frames} images to {bag}", flush=True)
+    print(f"writing a recording of {counted(frames, 'image')} to {bag}", flush=True)
     seed = HELD_OUT + _WORLD
     write_bag(bag, truth, frames, seed=seed, kind="loop", difficulty=_DIFFICULTY)
     print(f"mapping it with {checkpoint}; the node's log is {folder / 'node.log'}", flush=True)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lingbot_map_ros.replay import plots
 from lingbot_map_ros.replay.evaluation import Evaluation, evaluate, read_tum
+from lingbot_map_ros.wording import counted
 
 _VERTEX = np.dtype([("xyz", "<f4", 3), ("rgb", "u1", 3)])
 _UNIT = "model units"
@@ -69,7 +70,7 @@ def lines(content: dict[str, Any]) -> list[str]:
         f"ATE         {ate:.3f} m rmse after Sim(3) alignment{relative}",
         f"RPE         {content['rpe_translation']['sim3']['rmse']:.3f} m and "
         f"{content['rpe_rotation']['sim3']['rmse']:.2f} degrees from frame to frame",
-        f"map         {content['map_points']} points",
+        f"map         {counted(content['map_points'], 'point')}",
     ]
 
 

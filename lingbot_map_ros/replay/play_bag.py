@@ -16,6 +16,7 @@ from lingbot_map_ros.errors import LingbotMapError, SourceError
 from lingbot_map_ros.replay.arguments import non_negative, positive_int, strip_ros_arguments
 from lingbot_map_ros.replay.bag import IMAGE_TYPES, Bag
 from lingbot_map_ros.replay.source import Span
+from lingbot_map_ros.wording import counted
 
 if TYPE_CHECKING:
     from lingbot_map_ros.ros.player import PlayReport
@@ -84,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             for text in bag.damage:
                 print(f"damaged: {text}", file=sys.stderr)
             unanswered = f", {report.unanswered} without an answer" if arguments.pace_by else ""
-            print(f"played {report.messages} messages, {report.images} images{unanswered}")
+            played = f"{counted(report.messages, 'message')}, {counted(report.images, 'image')}"
+            print(f"played {played}{unanswered}")
             return EXIT_DAMAGED if bag.damage else 0
     except LingbotMapError as error:
         print(f"play_bag: {error}", file=sys.stderr)

@@ -10,6 +10,7 @@ import numpy as np
 
 from lingbot_map_ros.replay.options import Options
 from lingbot_map_ros.replay.runner import FrameTimes, Runner
+from lingbot_map_ros.wording import counted
 
 
 def describe(
@@ -64,11 +65,11 @@ def lines(report: dict[str, Any]) -> list[str]:
     frames, speed = report["frames"], report["speed"]
     unit = report["unit"]
     text = [
-        f"{frames['processed']} frames in {speed['seconds']:.1f} s "
-        f"({speed['frames_per_second']:.1f} frames/s), {frames['poses']} poses, "
-        f"{frames['keyframes']} keyframes, {frames['left_out']} left out",
-        f"trajectory {report['trajectory']['length']:.2f} {unit}, map {report['map']['points']} "
-        f"points",
+        f"{counted(frames['processed'], 'frame')} in {speed['seconds']:.1f} s "
+        f"({speed['frames_per_second']:.1f} frames/s), {counted(frames['poses'], 'pose')}, "
+        f"{counted(frames['keyframes'], 'keyframe')}, {frames['left_out']} left out",
+        f"trajectory {report['trajectory']['length']:.2f} {unit}, map "
+        f"{counted(report['map']['points'], 'point')}",
     ]
     if evaluation := report.get("evaluation"):
         share = evaluation["ate_percent"]

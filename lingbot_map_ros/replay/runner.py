@@ -18,6 +18,7 @@ from lingbot_map_ros.replay.stream import Stream
 from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL
 from lingbot_map_ros.streaming.image_files import resize_image
 from lingbot_map_ros.streaming.results import FrameResult
+from lingbot_map_ros.wording import counted
 
 _STRIP = 12
 
@@ -142,14 +143,14 @@ class Runner:
         notes = self.source.losses.notes
         if status.gathered:
             notes.append(
-                f"the last {status.gathered} images are too few to start a stream, which takes "
+                f"too few images at the end to start a stream: {status.gathered} of "
                 f"{status.needed} (num_scale_frames)"
             )
         if self._odometry is not None and not self.metric:
             notes.append("the odometry did not settle the scale: lengths are in model units")
         if self.withheld:
             notes.append(
-                f"{self.withheld} frames have no pose, because none could be trusted "
+                f"no pose for {counted(self.withheld, 'frame')}, because none could be trusted "
                 f"(last reason: {status.last_reason})"
             )
 

@@ -24,6 +24,7 @@ from lingbot_map_ros.ros.tf import TransformBroadcaster
 from lingbot_map_ros.ros.tf_lookup import make_lookup
 from lingbot_map_ros.ros.watchdog import Watchdog
 from lingbot_map_ros.ros.worker import Worker, WorkerState
+from lingbot_map_ros.wording import counted
 
 if TYPE_CHECKING:
     from lingbot_map_ros.ros.pipeline import Pipeline
@@ -221,4 +222,4 @@ class Assembly:
         if not paused:
             return "going on"
         dropped = self._mailbox.clear("paused")
-        return f"paused; {dropped} waiting images dropped"
+        return f"paused; {counted(dropped, 'waiting image')} dropped"

@@ -72,7 +72,7 @@ def _camera_model(
     image: tuple[int, int],
 ) -> CameraModel:
     if len(k) != 9:
-        raise CameraModelError(f"K has {len(k)} numbers instead of 9")
+        raise CameraModelError(f"K must have 9 numbers, not {len(k)}")
     sensor, binning, (x, y), region = geometry
     if x + region[0] > sensor[0] or y + region[1] > sensor[1]:
         raise CameraModelError(

@@ -162,7 +162,7 @@ def compressed_to_rgb(msg: Any, window: IntensityWindow | None = None) -> np.nda
     data = _buffer(msg.data)
     # libjpeg fills what is missing of a cut file with gray and calls it a success.
     if data[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in data[data.size // 2 :].tobytes():
-        raise InputError(f"the compressed image of {data.size} bytes is cut short")
+        raise InputError(f"the compressed image ({data.size} B) is cut short")
     check_pixels(data)
     try:
         image = cv2.imdecode(data, cv2.IMREAD_UNCHANGED) if data.size else None
@@ -170,7 +170,7 @@ def compressed_to_rgb(msg: Any, window: IntensityWindow | None = None) -> np.nda
         raise InputError(f"the compressed image cannot be decoded: {error}") from error
     if image is None:
         raise InputError(
-            f"the compressed image of {data.size} bytes (format {msg.format!r}) cannot be decoded"
+            f"the compressed image ({data.size} B, format {msg.format!r}) cannot be decoded"
         )
     if image.dtype not in (np.uint8, np.uint16):
         raise InputError(f"a compressed image of type {image.dtype} is not supported")
@@ -213,7 +213,7 @@ def _view(msg: Any, layout: _Layout) -> np.ndarray:
     needed = step * (rows - 1) + row
     if data.size < needed:
         raise InputError(
-            f"{data.size} bytes of data, but {needed} belong to {width}x{height} {msg.encoding} "
+            f"the data has {data.size} B, but {needed} belong to {width}x{height} {msg.encoding} "
             f"with step {step}"
         )
     shape: tuple[int, ...] = (rows, width)

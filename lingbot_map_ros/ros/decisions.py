@@ -7,6 +7,7 @@ from __future__ import annotations
 from lingbot_map_ros.errors import InputError
 from lingbot_map_ros.ros.map_keeper import MapKeeper
 from lingbot_map_ros.streaming.session import StreamingSession
+from lingbot_map_ros.wording import counted
 
 
 class Decisions:
@@ -22,14 +23,15 @@ class Decisions:
         self.settle()
         if deferred:
             return "frames now wait for execute_deferred_eviction or rollback_last_frame"
-        return f"keyframes are chosen automatically; {len(committed)} pending frames kept"
+        kept = counted(len(committed), "pending frame")
+        return f"keyframes are chosen automatically; {kept} kept"
 
     def commit(self) -> str:
         """Keep what is pending; InputError if nothing is."""
         self._require_pending()
         committed = self._session.commit()
         self.settle()
-        return f"{len(committed)} pending frames kept: {committed}"
+        return f"{counted(len(committed), 'pending frame')} kept: {committed}"
 
     def rollback(self) -> str:
         """Drop the newest pending frame; InputError if there is none."""

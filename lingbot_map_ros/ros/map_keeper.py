@@ -25,6 +25,7 @@ from lingbot_map_ros.ros.placement import Placement
 from lingbot_map_ros.ros.publishers import Publishers
 from lingbot_map_ros.ros.report import MapSnapshot
 from lingbot_map_ros.streaming.results import Decision, FrameResult
+from lingbot_map_ros.wording import counted
 
 QUEUE_CAPACITY = 16
 """Results that wait for the map, at about 2 MB each; then the worker waits too."""
@@ -219,7 +220,7 @@ class MapKeeper:
             raise ExportError("the map is empty: no keyframe with confident depth came yet")
         path = unused_path(self._parameters.output_directory, "map", "ply")
         count = self._mapper.write_map(path, view.world)
-        return f"{path}: {count} points in {self._parameters.map_frame}, {view.units}"
+        return f"{path}: {counted(count, 'point')} in {self._parameters.map_frame}, {view.units}"
 
     def _save_trajectory(self, view: _View) -> str:
         stamps, poses = self._mapper.trajectory.poses()
@@ -228,7 +229,7 @@ class MapKeeper:
         path = unused_path(self._parameters.output_directory, "trajectory", "tum")
         count = write_tum(path, stamps, np.array(view.base_poses(poses)))
         names = f"{self._parameters.base_frame} in {self._parameters.map_frame}"
-        return f"{path}: {count} poses of {names}, {view.units}"
+        return f"{path}: {counted(count, 'pose')} of {names}, {view.units}"
 
 
 def mapper_options(parameters: Parameters) -> MapperOptions:

@@ -229,7 +229,7 @@ class BagPlayer:
             return f"the node that publishes {self._answers.topic} does not subscribe to {name}"
         others = self._node.count_subscribers(name)
         if others and not self._options.reliable:
-            return f"{others} subscribers of {name} want reliable messages: play with reliable QoS"
+            return f"the subscribers of {name} want reliable messages: play with reliable QoS"
         return f"nobody subscribes to {name} (a wrong name, namespace or ROS_DOMAIN_ID?)"
 
     def _idle_until(self, timeline: Timeline, stamp_ns: int) -> None:

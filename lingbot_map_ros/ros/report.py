@@ -12,6 +12,7 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from lingbot_map_ros.ros.diagnostics import Report
 from lingbot_map_ros.ros.worker import WorkerState
 from lingbot_map_ros.streaming.results import SessionState, SessionStatus
+from lingbot_map_ros.wording import counted
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,8 @@ def _state(node: NodeSnapshot) -> tuple[bytes, str]:
 def _stream_state(session: SessionStatus, last_error: str) -> tuple[bytes, str]:
     ok, warn = DiagnosticStatus.OK, DiagnosticStatus.WARN
     if session.state is SessionState.LOST:
-        return warn, f"lost: {session.last_reason} ({session.lost_frames} frames withheld)"
+        withheld = counted(session.lost_frames, "frame")
+        return warn, f"lost: {session.last_reason} ({withheld} withheld)"
     trouble = f"; last error: {last_error}" if last_error else ""
     level = warn if last_error else ok
     if session.frames == 0:

@@ -94,7 +94,8 @@ class CameraModel:
             known = ", ".join(_COEFFICIENTS)
             raise CameraModelError(f"distortion model {self.model!r} is none of {known}")
         elif len(D) not in _COEFFICIENTS[model]:
-            raise CameraModelError(f"{len(D)} coefficients are not those of {model}")
+            allowed = " or ".join(map(str, _COEFFICIENTS[model]))
+            raise CameraModelError(f"{model} has {allowed} coefficients, not {len(D)}")
         K.setflags(write=False)
         object.__setattr__(self, "K", K)
         object.__setattr__(self, "D", D)

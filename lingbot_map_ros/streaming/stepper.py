@@ -25,6 +25,7 @@ from lingbot_map_ros.streaming.pending_policy import PendingPolicy
 from lingbot_map_ros.streaming.results import FrameResult
 from lingbot_map_ros.streaming.state import Pending, StreamState, Track
 from lingbot_map_ros.streaming.windows import HandedOut, Placement, reopen, start
+from lingbot_map_ros.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -178,9 +179,9 @@ class Stepper:
             self._limits.scale_frames,
         )
         logger.info(
-            "window %d opens from %d keyframes, %.0f%% agree, fit within %.2g of the scene",
+            "window %d opens from %s, %.0f%% agree, fit within %.2g of the scene",
             state.window + 1,
-            len(reopened.keyframes),
+            counted(len(reopened.keyframes), "keyframe"),
             100 * reopened.quality.inlier_ratio,
             reopened.quality.relative_error,
         )
