@@ -48,6 +48,7 @@ class FrameRunner:
         self._graphs = FrameGraphs(self._device)
         self._reads: tuple[ref[object], ...] = ()
         self._compiled = compile and not compile_obstacle(self._device)
+        self._compiled_for: tuple[int, int] | None = None
         if self._compiled:
             for part in (aggregator, camera_head):
                 for module in part.modules():
@@ -62,6 +63,7 @@ class FrameRunner:
             poses = self._camera(outputs[-1][:, :, 0])[:, 0]
             return (poses, *self._depth(outputs, height, width)) if depth else (poses,)
 
+        self._compile_for(height, width)
         cache, inputs = self._aggregator.kv_cache, self._aggregator.inputs
         moving = self._camera.enable_3d_rope  # Its rotary table is new in every frame.
         if cache is None or inputs is None or not cache.backend.capturable or moving:
@@ -86,6 +88,16 @@ class FrameRunner:
             else:
                 poses = self._camera.without_cache(tokens, camera_block)[:, 0]
             return (poses, *self._depth(outputs, height, width)) if depth else (poses,)
+
+    def _compile_for(self, height: int, width: int) -> None:
+        """Let blocks be compiled for this image size, and forget those for another one.
+
+        PyTorch compiles a function for eight kinds of input, and from then on runs it uncompiled.
+        The blocks are of up to four kinds, so that a third size would be too much.
+        """
+        if self._compiled and self._compiled_for != (height, width):
+            torch.compiler.reset()
+            self._compiled_for = (height, width)
 
     @contextmanager
     def _eager(self) -> Iterator[None]:
