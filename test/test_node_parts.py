@@ -59,6 +59,12 @@ def test_stamps_are_named_by_what_is_wrong_with_them():
     ]
 
 
+def test_few_images_played_fast_are_not_doubted_for_ever():
+    verdicts = judged(StampGuard(), *range(0, 15 * 20, 15), now=0)
+    assert verdicts[:3] == [Verdict.ACCEPT] + [Verdict.AHEAD] * (AHEAD_FRAMES - 1)
+    assert set(verdicts[3:]) == {Verdict.ACCEPT}
+
+
 def test_stray_stamps_far_ahead_cost_only_themselves():
     guard = StampGuard()
     verdicts = judged(guard, 1, 5000, 2, 3, 9000, 8000, 4, 5, 7000)

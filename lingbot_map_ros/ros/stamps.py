@@ -34,11 +34,13 @@ class Verdict(enum.Enum):
 class LeapGuard:
     """Tells a stray stamp, far in the future, from a time that has gone on.
 
-    One stray stamp that were believed would make every true one after it an old one.
+    One stray stamp that were believed would make every true one after it an old one. Where several
+    in a row leapt, as in a recording of few images played fast, none is doubted any more.
     """
 
     def __init__(self) -> None:
         self._last: tuple[int, int] | None = None
+        self._leaps = False
         self._ahead: int | None = None
         self._ahead_count = 0
         self.ahead_ns = 0
@@ -49,7 +51,7 @@ class LeapGuard:
 
         One that is not later than the last true one is not judged here.
         """
-        if self._last is not None:
+        if self._last is not None and not self._leaps:
             stamp, came = self._last
             if stamp_ns <= stamp:
                 return True
@@ -60,6 +62,7 @@ class LeapGuard:
                 self._ahead = stamp_ns
                 if self._ahead_count < AHEAD_FRAMES:
                     return False
+                self._leaps = True
         self._last, self._ahead, self._ahead_count = (stamp_ns, now_ns), None, 0
         return True
 
