@@ -9,6 +9,7 @@ SDPA is held against it everywhere, FlashInfer where a GPU is.
 import pytest
 import torch
 
+from lingbot_map_ros.layers import attention_backends
 from lingbot_map_ros.layers.flashinfer_cache import FlashInferKVCacheManager
 
 FRAMES = 60
@@ -120,3 +121,29 @@ def test_agreement(backend, device, dtype, tolerance, window, scenario, patches)
                 cache.rollback_last_frame(block)
                 yardstick.rollback()
     assert worst <= tolerance
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("scores", [1, 100, 1 << 20])
+def test_in_half_precision_a_cpu_attends_in_parts(monkeypatch, scores, dtype):
+    monkeypatch.setattr(attention_backends, "_SCORES", scores)
+    generator = torch.Generator().manual_seed(1)
+    cache = FlashInferKVCacheManager(
+        num_blocks=1,
+        max_num_frames=9,
+        tokens_per_frame=16,
+        num_heads=2,
+        head_dim=8,
+        dtype=dtype,
+        device="cpu",
+        num_special_tokens=6,
+        scale_frames=3,
+        sliding_window=3,
+        max_total_frames=9,
+    )
+    q, k, v = (torch.randn((16, 2, 8), generator=generator).to(dtype) for _ in range(3))
+    cache.append_frame(0, k, v)
+    out = cache.compute_attention(0, q)
+    q, k, v = (x.double().transpose(0, 1) for x in (q, k, v))
+    want = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(0, 1)
+    torch.testing.assert_close(out.double(), want, rtol=0.02, atol=0.02)

@@ -35,7 +35,7 @@ def beginning(lines, start):
 def test_the_log_names_the_precision_that_is_used(caplog, dtype):
     lines = start(caplog, dtype=dtype)
     (ready,) = beginning(lines, "random:tiny is ready on cpu")
-    assert f"(products {dtype}, attention float32, cache float32)" in ready
+    assert f"(products {dtype}, cache {dtype})" in ready
     backend = beginning(lines, "attention back end: sdpa")[-1]
     assert "needs an NVIDIA GPU" in backend
     assert "float" not in backend and "install" not in backend
@@ -45,7 +45,7 @@ def test_the_precision_is_that_of_weights_and_cache():
     model = load_model(
         "random:tiny", dtype=torch.bfloat16, cache_dtype=torch.float8_e4m3fn, device="cpu"
     )
-    assert model.precision == "products bfloat16, attention float32, cache float8_e4m3fn"
+    assert model.precision == "products bfloat16, cache float8_e4m3fn"
     assert model.aggregator.global_blocks[0].mlp.fc1.weight.dtype == torch.bfloat16
     model.allocate(84, 112)
     assert model.aggregator.kv_cache.dtype == torch.float8_e4m3fn

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lingbot_map_ros.aggregator.base import AggregatorBase, ViTConfig
 from lingbot_map_ros.aggregator.frame_inputs import FrameInputs
 from lingbot_map_ros.errors import CacheError, InputError
-from lingbot_map_ros.layers.attention import Attend, attention_dtype
+from lingbot_map_ros.layers.attention import Attend
 from lingbot_map_ros.layers.attention_backends import check_backend
 from lingbot_map_ros.layers.flashinfer_cache import FlashInferKVCacheManager
 from lingbot_map_ros.layers.precision import place_weights_
@@ -106,8 +106,8 @@ disable_global_rope
         check_backend(
             self.backend_name,
             head_dim=self.head_dim,
-            dtype=attention_dtype(device, dtype),
-            cache_dtype=self.cache_dtype or attention_dtype(device, dtype),
+            dtype=dtype,
+            cache_dtype=self.cache_dtype or dtype,
             device=device,
             kernel=self.kernel,
         )
@@ -160,7 +160,7 @@ disable_global_rope
             tokens_per_frame=tokens_per_frame,
             num_heads=self.num_heads,
             head_dim=self.head_dim,
-            dtype=self.cache_dtype or attention_dtype(self.device, self.dtype),
+            dtype=self.cache_dtype or self.dtype,
             device=self.device,
             num_special_tokens=self.num_special,
             scale_frames=self.scale_frames,
@@ -169,7 +169,7 @@ disable_global_rope
             backend=self.backend_name,
             pending_frames=self.pending_frames,
             kernel=self.kernel,
-            query_dtype=attention_dtype(self.device, self.dtype),
+            query_dtype=self.dtype,
         )
         return self.kv_cache
 

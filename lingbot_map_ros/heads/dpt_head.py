@@ -136,17 +136,17 @@ class DPTHead(nn.Module):
         names = ("refinenet1", "output_conv1", "output_conv2.0")
         return tuple(self.scratch.get_submodule(name) for name in names)
 
-    def place_on_gpu_(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Move to a GPU, channels last, and compute the fine layers in ``dtype``.
+    def place_(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move to ``device``, on a GPU channels last, and compute the fine layers in ``dtype``.
 
-        The others stay float32, which a GPU multiplies as TensorFloat-32: every layer adds its
+        The others stay float32, which GPUs multiply as TensorFloat-32: every layer adds its
         share of rounding, and the output is the logarithm of the depth, where that is a relative
         error.
         """
         place_weights_(self, device, torch.float32)
         for layer in self.fine_layers():
             layer.to(dtype)
-        for module in self.modules():
+        for module in self.modules() if device.type == "cuda" else ():
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
                 module.weight.data = module.weight.contiguous(memory_format=torch.channels_last)
 

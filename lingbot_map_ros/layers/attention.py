@@ -8,7 +8,6 @@ that frame blocks (all tokens of a frame), the paged cache and masked training s
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -17,14 +16,6 @@ from lingbot_map_ros.layers.rope import RotaryTable, rotate
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(q, k, v), each ``[B, heads, N, head_dim]``, to the attention output of the same shape."""
-
-
-def attention_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
-    """What attention computes in where matrix products are in ``dtype``.
-
-    CPUs that multiply bfloat16 matrices fast still attend faster in float32.
-    """
-    return torch.float32 if device.type == "cpu" else dtype
 
 
 def full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -51,8 +42,7 @@ class Attention(nn.Module):
         q, k = self.q_norm(q), self.k_norm(k)
         if rope is not None:
             q, k = rotate(q, rope), rotate(k, rope)
-        dtype = attention_dtype(v.device, v.dtype)
-        return q.to(dtype), k.to(dtype), v.to(dtype)
+        return q.to(v.dtype), k.to(v.dtype), v
 
     def merge_heads(self, out: Tensor) -> Tensor:
         """Map attention outputs ``[B, heads, N, head_dim]`` to ``[B, N, dim]``."""

@@ -11,7 +11,6 @@ from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.heads.camera_cache import CameraCache
 from lingbot_map_ros.heads.camera_head import CameraHead
 from lingbot_map_ros.heads.dpt_head import DPTHead
-from lingbot_map_ros.layers.attention import attention_dtype
 from lingbot_map_ros.layers.precision import place_weights_
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.frame_runner import FrameRunner
@@ -109,7 +108,7 @@ class Network(nn.Module):
     def place(self, device: torch.device, dtype: torch.dtype) -> Self:
         """Move to ``device`` with matrix products in ``dtype``; the camera head stays float32.
 
-        So does the depth head but on a GPU. Drops all caches. Raises ``BackendUnavailableError``
+        So do most layers of the depth head. Drops all caches. Raises ``BackendUnavailableError``
         when the back end cannot run there.
         """
         self.aggregator.place(device, dtype)
@@ -117,10 +116,7 @@ class Network(nn.Module):
         if device.type == "meta":
             return self
         place_weights_(self.camera_head, device, torch.float32)
-        if device.type == "cuda":
-            self.depth_head.place_on_gpu_(device, dtype)
-        else:
-            place_weights_(self.depth_head, device, torch.float32)
+        self.depth_head.place_(device, dtype)
         return self.to(device)
 
     @property
@@ -136,12 +132,7 @@ class Network(nn.Module):
     @property
     def precision(self) -> str:
         """In what matrix products and attention are computed, and keys and values are cached."""
-        attention = attention_dtype(self.device, self.dtype)
-        parts = {
-            "products": self.dtype,
-            "attention": attention,
-            "cache": self.aggregator.cache_dtype or attention,
-        }
+        parts = {"products": self.dtype, "cache": self.aggregator.cache_dtype or self.dtype}
         return ", ".join(f"{k} {str(v).removeprefix('torch.')}" for k, v in parts.items())
 
     def allocate(self, height: int, width: int) -> CameraCache:

@@ -31,8 +31,9 @@ BLOCK_BYTES = {4: 86, 2: 80}
 """Per token and channel at the aggregator's peak, by the size of the compute dtype: the residual
 stream, the outputs for the heads, and the widest point of a block."""
 DEPTH_CONV_CHANNELS = 32
-SKIP_SHARE = (16 + 4 + 1 + 0.25) / 14**2
-"""Size of the four coarser maps of the depth head, as a share of the image's."""
+SKIP_SHARE, FINEST_SHARE = (16 + 4 + 1 + 0.25) / 14**2, 16 / 14**2
+"""Size of the four coarser maps of the depth head, and of the finest of them, as a share of the
+image's."""
 GIB = 1024**3
 
 
@@ -90,9 +91,8 @@ class MemorySettings:
     """Of the model."""
     flashinfer: bool = False
     gpu: bool = False
-    """Whether the network runs on a GPU: the fine layers of its depth head are in `dtype` then, and
-    frames are recorded as CUDA graphs, which keep memory of their own where FlashInfer serves the
-    cache."""
+    """Whether the network runs on a GPU: frames are recorded as CUDA graphs then, which keep memory
+    of their own where FlashInfer serves the cache."""
     map: MapMemory | None = None
     """None where the map lies in another memory."""
 
@@ -102,7 +102,7 @@ class MemorySettings:
         height, width = network_size(self.camera_height, self.camera_width, config)
         patches = height * width // config.patch_size**2
         frames = config.max_keyframes + self.pending_limit + 1
-        attended = self.dtype.itemsize if self.gpu else FLOAT
+        attended = self.dtype.itemsize
         cache_item = attended if self.cache_dtype is None else self.cache_dtype.itemsize
         layout = PageLayout(
             tokens_per_frame=patches + SPECIAL,
@@ -123,7 +123,6 @@ class MemorySettings:
                     config, image_size=0, num_scale_frames=1, sliding_window=1, max_keyframes=2
                 ),
                 self.dtype,
-                self.gpu,
             ),
             kv_cache=2 * config.depth * rows * config.embed_dim * cache_item,
             camera_cache=2
@@ -143,23 +142,27 @@ class MemorySettings:
         tokens = frames * (patches + SPECIAL)
         aggregator = tokens * config.embed_dim * BLOCK_BYTES[self.dtype.itemsize]
         outputs = len(config.selected_layers) * tokens * 2 * config.embed_dim * FLOAT
-        # The largest maps: half the features at full resolution, and two of the last convolution.
-        half = config.depth_features // 2
-        channels = half * (1 + 2 * SKIP_SHARE) + 2 * DEPTH_CONV_CHANNELS
-        item = self.dtype.itemsize if self.gpu else FLOAT
+        # The largest maps: half the features at full resolution, and what is given to the last
+        # layer, before and after it is made float32. The coarse ones still lie in float32.
+        item = self.dtype.itemsize
+        features = config.depth_features
+        pixel = features // 2 * item + features * SKIP_SHARE * FLOAT
+        pixel += DEPTH_CONV_CHANNELS * (item + FLOAT)
+        if item < FLOAT:
+            pixel += features * FINEST_SHARE * item + 2 * FLOAT
         group = min(frames, FRAMES_PER_GROUP)
-        return max(aggregator, outputs + int(group * height * width * channels * item))
+        return max(aggregator, outputs + int(group * height * width * pixel))
 
 
 @lru_cache(maxsize=8)
-def _weight_bytes(config: GCTConfig, dtype: torch.dtype, gpu: bool) -> int:
+def _weight_bytes(config: GCTConfig, dtype: torch.dtype) -> int:
     """Bytes of the weights; the matrices are in the compute dtype, but for the camera head's."""
     with torch.device("meta"):
         model = GCTStream(config, attention_backend="sdpa", device="meta")
     total = sum(p.numel() for p in model.parameters()) * FLOAT
     matrices = sum(
         p.numel()
-        for part in (model.aggregator, *(model.depth_head.fine_layers() if gpu else ()))
+        for part in (model.aggregator, *model.depth_head.fine_layers())
         for module in part.modules()
         if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d)
         for p in module.parameters(recurse=False)
