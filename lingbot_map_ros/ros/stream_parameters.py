@@ -50,8 +50,7 @@ class StreamParameters:
     kv_cache_dtype: str = parameter(
         "model",
         "auto",
-        "Type of the cached keys and values; auto is the dtype of the blocks, or float32 on a CPU; "
-        "fp8 halves it.",
+        "Type of the cached keys and values; auto is the dtype of the blocks; fp8 halves it.",
         choices=("auto", "fp8"),
     )
     compile: bool = parameter(

@@ -21,7 +21,7 @@ STEPS = {
         "2",
         "float32 as before, but one graph over a cache of fixed capacity: it was bound by launches",
     ),
-    "depth head": (8.0, "2.4", "bfloat16, channels last, one graph"),
+    "depth head": (8.0, "2.4", "bfloat16 for the largest maps, channels last, one graph"),
 }
 """Milliseconds of the reference before anything was built, timers around its parts; what we
 expected of ours then; and why."""
