@@ -23,9 +23,9 @@ def require_integers(config: Any) -> None:
     for name, kind in get_type_hints(type(config)).items():
         value = getattr(config, name)
         if kind is int or (kind == int | None and value is not None):
-            fits = _is_integer(value)
+            fits = is_integer(value)
         elif get_origin(kind) is tuple and set(get_args(kind)) <= {int, ...}:
-            fits = isinstance(value, tuple) and all(map(_is_integer, value))
+            fits = isinstance(value, tuple) and all(map(is_integer, value))
         else:
             continue
         if not fits:
@@ -33,5 +33,6 @@ def require_integers(config: Any) -> None:
             raise ConfigurationError(f"{name} must be {what}, not {value!r}")
 
 
-def _is_integer(value: object) -> bool:
+def is_integer(value: object) -> bool:
+    """Whether a value is one, of Python or NumPy, and no bool."""
     return isinstance(value, Integral) and not isinstance(value, bool)

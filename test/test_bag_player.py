@@ -233,6 +233,24 @@ def test_a_viewer_of_another_camera_is_not_taken_for_the_node(context, tmp_path)
     assert listener.most_held <= 3
 
 
+def test_a_node_between_the_bag_and_the_one_that_answers(context, bag):
+    listener = Listener(context, answer=0.02, skip=(0, 1))
+    listener.node.destroy_subscription(next(listener.node.subscriptions))
+    relay = rclpy.create_node("relay", context=context)
+    relay.create_subscription(Image, TOPIC, listener._on_image, 1000)
+    listener.executor.add_node(relay)
+    process = start_player(
+        bag, "--rate", 0, "--wait", 20, "--pace-by", "/map/odometry", "--pace-window", 3,
+        "--pace-timeout", 20,
+    )  # fmt: skip
+    out, err = listener.listen_to(process)
+    listener.close()
+    relay.destroy_node()
+    assert process.returncode == 0, err
+    assert "20 images, 2 without an answer" in out, err
+    assert "does not subscribe" not in err and "nobody" not in err
+
+
 def test_arguments_that_ros_does_not_take(bag):
     process = start_player(bag, "--ros-args", "--params-file", "/nowhere.yaml")
     _, err = process.communicate(timeout=60)

@@ -73,6 +73,15 @@ def mounted(node, **parameters):
     return mount, announced
 
 
+def test_of_frames_with_ever_new_names_the_newest_are_remembered():
+    node = _FakeNode()
+    lookup = StaticLookup(node)
+    for i in range(3000):
+        send(node, "/tf", transform("world", f"person_{i}"))
+    assert len(lookup._moving) == 1000
+    assert lookup.unseen("world", "person_2999") == "person_2999"
+
+
 @pytest.mark.parametrize("given", [(), (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)])
 def test_a_moving_mount_that_cannot_be_followed_is_said_once(caplog, given):
     node = _FakeNode()

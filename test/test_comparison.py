@@ -64,6 +64,15 @@ def test_other_scenes_and_noise_do_not():
     assert np.mean(np.array(shares) < MIN_AGREEMENT) > 0.9 and max(shares) < 0.4, shares
 
 
+@pytest.mark.parametrize("grey", [0, 20, 128, 235, 255])
+def test_an_area_of_one_grey_level_agrees_with_nothing(grey):
+    for room, other in zip(rooms(), rooms()[1:] + rooms()[:1], strict=True):
+        for i in range(8):
+            image = other.images[i].copy()
+            image[: 3 * HEIGHT // 5] = grey
+            assert agreement(observation(room, 0), observation(room, 1, image)) < MIN_AGREEMENT
+
+
 def test_neither_exposure_nor_a_small_error_of_the_pose_matters():
     room = rooms()[0]
     last, frame = observation(room, 2), observation(room, 3)

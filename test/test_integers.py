@@ -72,3 +72,9 @@ def test_a_running_session_refuses_them_and_is_as_before():
     with pytest.raises(ConfigurationError, match=r"lost_after must be an integer, not 2\.5"):
         session.update_lost_after(2.5)
     assert session.config == SessionConfig()
+
+
+@pytest.mark.parametrize("limit", [4.5, True, "4", 0])
+def test_a_model_needs_an_integer_of_pending_frames(limit):
+    with pytest.raises(ConfigurationError, match="pending_limit"):
+        GCTStream(GCTConfig.preset("tiny"), pending_limit=limit)

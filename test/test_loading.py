@@ -51,6 +51,11 @@ def test_the_precision_is_that_of_weights_and_cache():
     assert model.aggregator.kv_cache.dtype == torch.float8_e4m3fn
 
 
+def test_a_precision_that_is_slow_on_a_cpu_is_said_to_be(caplog):
+    assert beginning(start(caplog, dtype="float16"), "dtype: float16 is several times slower")
+    assert not beginning(start(caplog, dtype="auto"), "dtype:")
+
+
 def test_settings_of_a_gpu_are_said_to_have_no_effect_on_a_cpu(caplog):
     lines = start(caplog, attention_kernel="dense_fa3")
     (kernel,) = beginning(lines, "attention_kernel: dense_fa3 has no effect")

@@ -21,7 +21,13 @@ from lingbot_map_ros.ros.odom_buffer import KEEP, OdomBuffer, odom_complaints
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.placement import Placement
 from lingbot_map_ros.ros.rates import Rate, Tally
-from lingbot_map_ros.ros.stamps import AHEAD_FRAMES, RESTART_FRAMES, StampGuard, Verdict
+from lingbot_map_ros.ros.stamps import (
+    AHEAD_FRAMES,
+    RESTART_FRAMES,
+    STEADY_FRAMES,
+    StampGuard,
+    Verdict,
+)
 from lingbot_map_ros.ros.watchdog import explain_age
 from lingbot_map_ros.ros.worker import NotReadyError, Worker, WorkerState
 from lingbot_map_ros.streaming.results import FrameResult
@@ -59,30 +65,47 @@ def test_stamps_are_named_by_what_is_wrong_with_them():
     ]
 
 
-def test_few_images_played_fast_are_not_doubted_for_ever():
-    verdicts = judged(StampGuard(), *range(0, 15 * 20, 15), now=0)
-    assert verdicts[:3] == [Verdict.ACCEPT] + [Verdict.AHEAD] * (AHEAD_FRAMES - 1)
-    assert set(verdicts[3:]) == {Verdict.ACCEPT}
-
-
 def test_stray_stamps_far_ahead_cost_only_themselves():
     guard = StampGuard()
-    verdicts = judged(guard, 1, 5000, 2, 3, 9000, 8000, 4, 5, 7000)
-    wrong = {1, 4, 5, 8}
-    assert verdicts == [Verdict.AHEAD if i in wrong else Verdict.ACCEPT for i in range(9)]
-    assert guard.ahead_ns == 6995 * SECOND
+    verdicts = judged(guard, 0, 1, 5000, 2, 3, 9000, 8000, 4, 5, 7000, 5, 7001, 5, 7002, 6)
+    wrong = {2: "future_stamp", 5: "future_stamp", 6: "future_stamp", 9: "future_stamp"}
+    wrong |= {10: "duplicate_stamp", 11: "future_stamp", 12: "duplicate_stamp", 13: "future_stamp"}
+    assert [v.value for v in verdicts] == [wrong.get(i, "accepted") for i in range(15)]
+    assert judged(StampGuard(doubts=False), 0, 1, 5000) == [Verdict.ACCEPT] * 3
+
+
+def test_how_far_ahead_a_stamp_lies_is_told():
+    guard = StampGuard()
+    judged(guard, 1, 2, now=10)
+    judged(guard, 7000, now=12)
+    assert guard.ahead_ns == (7000 - 2 - 2) * SECOND
+
+
+def test_a_first_stamp_that_is_no_time_yet_costs_nothing():
+    assert judged(StampGuard(), 0.5, *range(5000, 5020)) == [Verdict.ACCEPT] * 21
 
 
 def test_a_time_that_was_set_forward_is_believed_when_enough_images_say_so():
-    verdicts = judged(StampGuard(), 1, *range(5000, 5000 + AHEAD_FRAMES), 5010, 2)
+    verdicts = judged(StampGuard(), 0, 1, *range(5000, 5000 + AHEAD_FRAMES), 5010, 2)
     doubted = [Verdict.AHEAD] * (AHEAD_FRAMES - 1)
-    assert verdicts == [Verdict.ACCEPT, *doubted, Verdict.ACCEPT, Verdict.ACCEPT, Verdict.OLD]
+    assert verdicts == [*[Verdict.ACCEPT] * 2, *doubted, *[Verdict.ACCEPT] * 2, Verdict.OLD]
 
 
-def test_a_gap_that_the_clock_has_seen_costs_no_image():
+def test_few_images_played_fast_are_not_doubted_for_ever():
     guard = StampGuard()
-    assert judged(guard, 1, now=0) == [Verdict.ACCEPT]
-    assert judged(guard, 7201, 7202, now=7200) == [Verdict.ACCEPT] * 2
+    verdicts = judged(guard, 0, 1, *range(15, 15 * 20, 15))
+    assert verdicts[2:4] == [Verdict.AHEAD] * (AHEAD_FRAMES - 1)
+    assert set(verdicts[4:]) == {Verdict.ACCEPT}
+    assert set(judged(guard, *range(286, 286 + STEADY_FRAMES))) == {Verdict.ACCEPT}
+    assert judged(guard, 9999) == [Verdict.AHEAD]
+
+
+def test_gaps_that_the_clock_has_seen_cost_no_image():
+    guard = StampGuard()
+    assert judged(guard, 0, 1, now=1) == [Verdict.ACCEPT] * 2
+    assert judged(guard, 7201, 7202, now=7202) == [Verdict.ACCEPT] * 2
+    # Taken late, after the node was busy: both sides of a pause, one right after the other.
+    assert judged(guard, 7203, 7204, 7230, 7231, 7260, now=7260) == [Verdict.ACCEPT] * 5
     assert judged(guard, 9999, now=0) == [Verdict.AHEAD]  # a clock that went back tells nothing
     guard.forget()
     assert judged(guard, 9999, now=0) == [Verdict.ACCEPT]

@@ -139,9 +139,9 @@ class DPTHead(nn.Module):
     def place_(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move to ``device``, on a GPU channels last, and compute the fine layers in ``dtype``.
 
-        The others stay float32, which GPUs multiply as TensorFloat-32: every layer adds its
-        share of rounding, and the output is the logarithm of the depth, where that is a relative
-        error.
+        The others stay float32, which GPUs since Ampere multiply as TensorFloat-32: every layer
+        adds its share of rounding, and the output is the logarithm of the depth, where that is a
+        relative error.
         """
         place_weights_(self, device, torch.float32)
         for layer in self.fine_layers():

@@ -11,6 +11,7 @@ from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.heads.camera_cache import CameraCache
 from lingbot_map_ros.heads.camera_head import CameraHead
 from lingbot_map_ros.heads.dpt_head import DPTHead
+from lingbot_map_ros.integers import is_integer
 from lingbot_map_ros.layers.precision import place_weights_
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.frame_runner import FrameRunner
@@ -59,8 +60,10 @@ class Network(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        if pending_limit < 1:
-            raise ConfigurationError(f"pending_limit={pending_limit} must be at least 1")
+        if not is_integer(pending_limit) or pending_limit < 1:
+            raise ConfigurationError(
+                f"pending_limit={pending_limit} must be at least 1, and an integer"
+            )
         self.config = config
         self.pending_limit = pending_limit
         self.capacity = config.max_keyframes + pending_limit

@@ -44,12 +44,15 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
             raise ConfigurationError(f"dtype '{name}' is none of auto, {', '.join(DTYPES)}")
         return DTYPES[name]
     if device.type != "cuda":
-        return torch.bfloat16 if _cpu_multiplies_bfloat16() else torch.float32
+        return torch.float32 if is_slow(torch.bfloat16, device) else torch.bfloat16
     major = torch.cuda.get_device_capability(device)[0]
     return torch.bfloat16 if major >= _BFLOAT16_CAPABILITY else torch.float16
 
 
-def _cpu_multiplies_bfloat16() -> bool:
+def is_slow(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether ``device`` has no fast matrix products in this dtype, which float32 outruns then."""
+    if device.type != "cpu" or dtype is torch.float32:
+        return False
     # PyTorch has no public name for it; one without this one gets float32.
     supported = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return bool(supported and supported())
+    return dtype is not torch.bfloat16 or not (supported and supported())

@@ -67,7 +67,7 @@ class BagSource:
                 # Drivers that do not stamp their images leave zero.
                 stamp = _stamp(message) or record.stamp_ns
                 if not leap.admits(stamp, record.stamp_ns):
-                    ahead = f"{leap.ahead_ns * 1e-9:.1f} s ahead of the time since the last one"
+                    ahead = f"{leap.ahead_ns * 1e-9:.1f} s ahead of the time"
                     self.losses.skip_frame(f"its stamp {stamp} lies {ahead}")
                 elif not thinning.is_newer(stamp):
                     self.losses.skip_frame(f"its stamp {stamp} is not later than the last one's")

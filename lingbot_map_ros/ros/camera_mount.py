@@ -25,8 +25,8 @@ class CameraMount:
     parameters, lookup
         Frame names and ``base_to_camera``; TF.
     announce
-        Called with a pose that TF does not have and the camera's frame, once; never for a camera
-        that somebody else moves.
+        Called with a pose that TF does not have and the camera's frame, once; not for a camera
+        that somebody else is known to move.
     """
 
     def __init__(

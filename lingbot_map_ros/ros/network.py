@@ -117,8 +117,13 @@ def model_overrides(parameters: Parameters) -> dict[str, Any]:
 def _say_what_has_no_effect(parameters: Parameters, model: GCTStream) -> None:
     from lingbot_map_ros.layers.attention_backends import flashinfer_obstacles
     from lingbot_map_ros.models.frame_runner import compile_obstacle
+    from lingbot_map_ros.models.placement import is_slow
 
     device = model.device
+    if is_slow(model.dtype, device):
+        logger.warning(
+            "dtype: %s is several times slower than float32 on this processor", parameters.dtype
+        )
     if parameters.attention_kernel != "auto" and (
         obstacles := flashinfer_obstacles(device, model.dtype, model.config.head_dim)
     ):

@@ -124,8 +124,8 @@ class BagPlayer:
     def wait_for_subscribers(self) -> bool:
         """Wait up to ``options.wait`` seconds for a reader of an image topic.
 
-        With ``pace_by`` that is a node that publishes the answers. Says who is missing, and why
-        where that can be seen; False if nobody came.
+        With ``pace_by`` and several image topics that is a node that publishes the answers. Says
+        who is missing, and why where that can be seen; False if nobody came.
         """
         watched = self._image_publishers
         deadline = time.monotonic() + self._options.wait
@@ -205,8 +205,8 @@ class BagPlayer:
         return True
 
     def _is_read(self, publisher: Publisher) -> bool:
-        """Whether somebody subscribes, and if images are answered then one who answers."""
-        if self._answers.topic:
+        """Whether somebody subscribes; to one of several answered topics, one who answers."""
+        if self._answers.topic and len(self._image_publishers) > 1:
             return self._answers.come_from_reader_of(publisher.topic_name)
         return bool(publisher.get_subscription_count())
 

@@ -12,9 +12,11 @@ RESTART_FRAMES = 10
 RESTART_NS = 1_000_000_000
 """Images less than this behind are late, not restarted."""
 AHEAD_NS = 10_000_000_000
-"""Images further ahead than this, beyond the time that passed since the last one, are doubted."""
+"""Images further ahead of the time than this are doubted."""
 AHEAD_FRAMES = 3
 """So many of them in a row, in order among themselves, are a time that was set forward."""
+STEADY_FRAMES = 10
+"""After a time that was set forward so many others in a row make later ones doubtful again."""
 STRAGGLER_S = 1.0
 """Time after a jump in which images from before it may still come in."""
 
@@ -34,36 +36,34 @@ class Verdict(enum.Enum):
 class LeapGuard:
     """Tells a stray stamp, far in the future, from a time that has gone on.
 
-    One stray stamp that were believed would make every true one after it an old one. Where several
-    in a row leapt, as in a recording of few images played fast, none is doubted any more.
+    One stray stamp that were believed would make every true one after it an old one. A stamp is
+    doubted that lies ahead of a clock, less what the most punctual image so far was behind it.
+    Where several in a row leapt, as in a recording of few images played fast, none is doubted until
+    they go on without leaps; nor is the second image, for a first stamp is often no time yet.
     """
 
     def __init__(self) -> None:
-        self._last: tuple[int, int] | None = None
-        self._leaps = False
+        self._lag: int | None = None
+        self._steady = STEADY_FRAMES - 1
         self._ahead: int | None = None
         self._ahead_count = 0
         self.ahead_ns = 0
-        """How far ahead of the time that passed the last stamp lay."""
+        """How far ahead the last stamp lay."""
 
     def admits(self, stamp_ns: int, now_ns: int) -> bool:
-        """Whether the stamp of an image that came at ``now_ns`` of any one clock may be true.
-
-        One that is not later than the last true one is not judged here.
-        """
-        if self._last is not None and not self._leaps:
-            stamp, came = self._last
-            if stamp_ns <= stamp:
-                return True
-            self.ahead_ns = stamp_ns - stamp - max(0, now_ns - came)
-            if self.ahead_ns > AHEAD_NS:
-                in_order = self._ahead is not None and stamp_ns > self._ahead
-                self._ahead_count = self._ahead_count + 1 if in_order else 1
-                self._ahead = stamp_ns
-                if self._ahead_count < AHEAD_FRAMES:
-                    return False
-                self._leaps = True
-        self._last, self._ahead, self._ahead_count = (stamp_ns, now_ns), None, 0
+        """Whether the stamp of an image that came at ``now_ns`` of any one clock may be true."""
+        lag = now_ns - stamp_ns
+        self.ahead_ns = 0 if self._lag is None else self._lag - lag
+        if self.ahead_ns <= AHEAD_NS:
+            self._steady += self._lag is not None
+            self._ahead, self._ahead_count = None, 0
+            self._lag = lag if self._lag is None else min(lag, self._lag)
+            return True
+        in_order = self._ahead is not None and stamp_ns > self._ahead
+        self._ahead, self._ahead_count = stamp_ns, self._ahead_count + 1 if in_order else 1
+        if self._steady >= STEADY_FRAMES and self._ahead_count < AHEAD_FRAMES:
+            return False
+        self._lag, self._steady = lag, 0
         return True
 
 
@@ -71,9 +71,15 @@ class StampGuard:
     """Lets stamps through that go forward, and notices a source that started again.
 
     For one thread at a time, except for `forget`.
+
+    Parameters
+    ----------
+    doubts
+        Whether a stray stamp far in the future is skipped; see `LeapGuard`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, doubts: bool = True) -> None:
+        self._doubts = doubts
         self._last: int | None = None
         self._behind: int | None = None
         self._behind_count = 0
@@ -85,7 +91,7 @@ class StampGuard:
 
     @property
     def ahead_ns(self) -> int:
-        """How far ahead of the time that passed the last stamp lay."""
+        """How far ahead of the time the last stamp lay."""
         return self._leap.ahead_ns
 
     def forget(self, time_jumped: bool = False) -> None:
@@ -105,7 +111,7 @@ class StampGuard:
                 self._barrier = None
             elif stamp_ns >= self._barrier:
                 return Verdict.STRAGGLER
-        if not self._leap.admits(stamp_ns, now_ns):
+        if self._doubts and not self._leap.admits(stamp_ns, now_ns):
             return Verdict.AHEAD
         if self._last is None or stamp_ns > self._last:
             self._last, self._behind, self._behind_count = stamp_ns, None, 0

@@ -20,6 +20,8 @@ from lingbot_map_ros.geometry.poses import invert, make_pose, quaternion_to_matr
 logger = logging.getLogger(__name__)
 
 TF_QOS = QoSProfile(depth=100)
+_MOVING_FRAMES = 1000
+"""So many that move are remembered; those of detected objects may have ever new names."""
 STATIC_QOS = QoSProfile(
     history=HistoryPolicy.KEEP_LAST,
     depth=100,
@@ -143,7 +145,8 @@ class StaticLookup:
         for stamped in msg.transforms:
             child, parent = _bare(stamped.child_frame_id), _bare(stamped.header.frame_id)
             if self._moving.get(child) != parent:
-                self._moving = {**self._moving, child: parent}
+                newest = list(self._moving.items())[1 - _MOVING_FRAMES :]
+                self._moving = {**dict(newest), child: parent}
 
     def _way_up(self, frame: str) -> list[str]:
         """``frame`` and its ancestors, moving or static, nearest first."""

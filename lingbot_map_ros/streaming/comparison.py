@@ -34,12 +34,16 @@ MIN_CONTRAST = 2.0
 """Grey levels (standard deviation) of a block with texture."""
 GREY = 128.0
 """Grey level that images are compared from."""
+PLAIN = 0.1
+"""Grey levels (standard deviation) that both blocks must exceed to agree: less may be rounding."""
 MATCH = 0.5
 """Correlation of a block that agrees; one in thirty blocks of unrelated images reaches it."""
 CLEAR = 0.5
 """Share of agreeing blocks that needs no shift."""
-SHIFTS = np.array([(x, y) for y in range(-4, 5, 2) for x in range(-8, 9, 2)])
+SHIFTS = np.array([(x, y) for y in range(-4, 5, 2) for x in range(-8, 9, 2) if (x, y) != (0, 0)])
 """Columns and rows of the thumbnail, [S, 2]: up to a ninth of its width, for errors of the pose."""
+LIKELY = 3
+"""Of these so many are tried on all pixels, after a look at every other one."""
 MAX_FLOW = 0.25
 """Of the image's width: after larger motion small errors of good poses are seen as disagreement."""
 
@@ -73,12 +77,16 @@ def compare(last: Observation, frame: Observation, max_flow: float = MAX_FLOW) -
     found = _agreeing(pixels, there, u, v, z)
     if found is None:
         return None
+    x, y = 0, 0
     if found.share < CLEAR:
-        u, v = _shifted(image, there, u, v, z)
-        found = _agreeing(pixels, there, u, v, z) or found
+        for shift in _likely_shifts(image, there, u, v, z):
+            shifted = _agreeing(pixels, there, u + shift[0], v + shift[1], z)
+            if shifted is not None and shifted.share > found.share:
+                found, (x, y) = shifted, shift
     log_scale = None
     if other.depth is not None and np.count_nonzero(found.blocks) >= MIN_BLOCKS:
-        said = cv2.remap(_thinned(other.depth, stride, image.shape), u, v, cv2.INTER_NEAREST)
+        theirs = _thinned(other.depth, stride, image.shape)
+        said = cv2.remap(theirs, u + x, v + y, cv2.INTER_NEAREST)
         ratios = _blocks(z.clip(MIN_DEPTH) / said.clip(MIN_DEPTH))
         ratio = median(ratios[found.blocks][found.mask[found.blocks] > 0])
         log_scale = float(np.log(ratio))
@@ -145,10 +153,10 @@ def _agreeing(
     return _Agreeing(np.count_nonzero(agreeing) / count, agreeing[:, 0], mask)
 
 
-def _shifted(
+def _likely_shifts(
     image: NDArray, there: NDArray, u: NDArray, v: NDArray, z: NDArray
-) -> tuple[NDArray, NDArray]:
-    """Places (u, v), shifted so that most blocks agree, as far as every other pixel can tell."""
+) -> NDArray[np.float32]:
+    """Shifts [LIKELY, 2] of (u, v) with which most blocks agree, as every other pixel tells."""
     # Around the image lies what is not in view: once for the shifts, once for all that is further.
     reach = int(np.abs(SHIFTS).max())
     height, width = (length + 4 * reach for length in there.shape)
@@ -166,8 +174,7 @@ def _shifted(
     agreeing, usable = _correlate(pixels, padded.take(places), inside.take(places))
     count = usable.sum(0)
     share = np.where(count < MIN_BLOCKS, 0.0, agreeing.sum(0) / count.clip(1))
-    x, y = SHIFTS[int(np.argmax(share))].astype(np.float32)
-    return u + x, v + y
+    return SHIFTS[np.argsort(-share, kind="stable")[:LIKELY]].astype(np.float32)
 
 
 def _thinned(
@@ -202,6 +209,7 @@ def _correlate(
     Those can that have texture and are seen by both, where the mask is 1; b is 0 elsewhere. Means
     are near zero in both, so that the differences of their moments keep their digits.
     """
+    a = a - a.mean(-1, keepdims=True)
     moments = np.stack((np.ones_like(a), a, a * a), axis=-1)
     count, sum_a, sum_aa = np.moveaxis(mask @ moments, -1, 0)
     sum_b, sum_ab = np.moveaxis(b @ moments[..., :2], -1, 0)
@@ -211,5 +219,6 @@ def _correlate(
     covariance = sum_ab - sum_a * sum_b / n
     usable = count > MIN_OVERLAP * a.shape[-1]
     usable &= np.maximum(variance_a, variance_b) > MIN_CONTRAST**2 * n
-    scale = (variance_a.clip(0) * variance_b.clip(0)).clip(1e-12)
-    return usable & (covariance > MATCH * np.sqrt(scale)), usable
+    agreeing = usable & (np.minimum(variance_a, variance_b) > PLAIN**2 * n)
+    agreeing &= covariance > MATCH * np.sqrt((variance_a * variance_b).clip(0))
+    return agreeing, usable
