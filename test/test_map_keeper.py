@@ -163,7 +163,7 @@ def test_decisions_saves_and_a_reset_keep_their_order(keeper, placement, tmp_pat
     gate.set()
     resetting.join(5)
     assert not resetting.is_alive()
-    assert "1 poses" in before.result(0) and "2 poses" in after.result(0)
+    assert "1 pose of" in before.result(0) and "2 poses" in after.result(0)
     assert (keeper.snapshot().points, keeper.snapshot().waiting) == (0, 0)
 
 

@@ -22,8 +22,9 @@ logger = logging.getLogger(__name__)
 BACKENDS = ("auto", "flashinfer", "sdpa")
 KERNELS = ("paged_fa2", "paged_fa3", "dense_fa2", "dense_fa3")
 """FlashInfer's kernels: over the page table, or over the pool as one dense tensor."""
-_SCORES = 1 << 20
-"""Scores that lie in memory at a time where no fused kernel is used."""
+_KEYS, _SCORES = 256, 1 << 20
+"""Where no fused kernel is used: the keys of a product are a multiple of the one, and so many
+scores lie in memory at a time."""
 _FLASHINFER_DTYPES = (torch.float16, torch.bfloat16)
 _FLASHINFER_HEAD_DIMS = (64, 128, 256)
 _FLASHINFER_CAPABILITY = (7, 5)
@@ -69,28 +70,33 @@ class GatherSdpaBackend:
             rows = rows[:, self._rows]
         else:
             rows = rows.index_select(1, self._rows)
-        q, k, v = (x.transpose(0, 1) for x in (q, *rows.to(q.dtype)))
         if q.device.type == "cpu" and q.dtype is not torch.float32:
-            out = _attend_by_heads(q, k, v)
-        else:
-            # With a batch axis PyTorch takes its fused kernels, which never store the scores.
-            out = F.scaled_dot_product_attention(q[None], k[None], v[None])[0]
-        return out.transpose(0, 1)
+            return _attend_by_heads(q, rows)
+        q, k, v = (x.transpose(0, 1) for x in (q, *rows.to(q.dtype)))
+        # With a batch axis PyTorch takes its fused kernels, which never store the scores.
+        return F.scaled_dot_product_attention(q[None], k[None], v[None])[0].transpose(0, 1)
 
 
-def _attend_by_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention ``[heads, n, head_dim]`` by plain matrix products, some scores at a time.
+def _attend_by_heads(q: Tensor, rows: Tensor) -> Tensor:
+    """Attend ``q [n, heads, head_dim]`` to ``rows [2, keys, heads, head_dim]``, head by head.
 
     PyTorch's fused kernel multiplies in float32 on a CPU, also where that has products of half
-    precision, which are several times as fast.
+    precision, which are several times as fast. Those have code made and kept for every shape, so
+    that keys are filled up to few different numbers.
     """
-    rows = max(1, _SCORES // k.shape[1])
-    scaled, out = q * q.shape[-1] ** -0.5, torch.empty_like(q)
-    for head in range(len(q)):
-        for some in (slice(i, i + rows) for i in range(0, q.shape[1], rows)):
-            scores = scaled[head, some] @ k[head].T
-            torch.mm(scores.softmax(-1), v[head], out=out[head, some])
-    return out
+    (n, heads, dim), keys = q.shape, rows.shape[1]
+    filled = -(-keys // _KEYS) * _KEYS
+    k, v = kv = q.new_zeros(2, heads, filled, dim)
+    kv[:, :, :keys] = rows.transpose(1, 2)
+    queries = (q * dim**-0.5).transpose(0, 1)
+    out = torch.empty_like(queries)
+    some = max(1, _SCORES // filled)
+    for head in range(heads):
+        for part in (slice(i, i + some) for i in range(0, n, some)):
+            scores = queries[head, part] @ k[head].T
+            scores[:, keys:] = -torch.inf
+            torch.mm(scores.softmax(-1), v[head], out=out[head, part])
+    return out.transpose(0, 1)
 
 
 def flashinfer_obstacles(device: torch.device, dtype: torch.dtype, head_dim: int) -> list[str]:

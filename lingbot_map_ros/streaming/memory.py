@@ -114,8 +114,10 @@ class MemorySettings:
         )
         rows = layout.num_pages * layout.page_size
         visible = layout.patch_pages * patches + frames * SPECIAL
-        # Without FlashInfer keys are read in place, but for those of another dtype.
-        converted = 2 * visible * config.embed_dim * attended if cache_item != attended else 0
+        # Without FlashInfer keys are read in place, but for those of another dtype, and on a CPU
+        # those of half precision.
+        copied = cache_item != attended or (not self.gpu and attended < FLOAT)
+        converted = 2 * visible * config.embed_dim * attended if copied else 0
         return MemoryPlan(
             # Settings that do not change the weights must not cost another count.
             weights=_weight_bytes(
