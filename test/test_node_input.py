@@ -15,6 +15,7 @@ from node_harness import (
     Camera,
     Client,
     NodeProcess,
+    feed,
     qos_profile_sensor_data,
     stamp_of,
     view,
@@ -25,6 +26,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, PointCloud2
 from tf2_msgs.msg import TFMessage
 
 from lingbot_map_ros.models.config import GCTConfig
+from lingbot_map_ros.ros.stamps import RESTART_FRAMES
 from lingbot_map_ros.streaming.camera_model import CameraModel
 from lingbot_map_ros.streaming.preprocessing import Preprocessor
 
@@ -247,6 +249,28 @@ def test_a_reliable_subscription_explains_a_best_effort_publisher():
         other.gathering = SCALE_FRAMES - 1
         paced(other, results, 3)
         assert not camera.publisher.get_subscription_count()
+    finally:
+        code, _ = node.stop()
+        client.close()
+    assert code == 0
+
+
+def test_a_stray_stamp_far_ahead_costs_only_its_image():
+    client = Client("stray_camera", prefix="/doubting")
+    node = NodeProcess("__node:=doubting", image_qos="reliable")
+    try:
+        camera = Camera(client)
+        camera.connect()
+        results = client.record(Odometry, "~/odometry")
+        camera.gathering = SCALE_FRAMES - 1
+        feed(camera, results, 12)
+        before = client.status().figures
+        camera.send(step_ns=10_000_000_000_000)
+        camera.stamp_ns -= 10_000_000_000_000
+        feed(camera, results, RESTART_FRAMES + 1)
+        now = client.wait_for_figures({"skipped: future_stamp": "1"}).figures
+        assert now["epoch"] == before["epoch"] and "skipped: old_stamp" not in now
+        assert node.log.count("s ahead of the time;") == 1
     finally:
         code, _ = node.stop()
         client.close()

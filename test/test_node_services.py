@@ -301,20 +301,6 @@ def test_old_and_duplicate_stamps_are_dropped_and_counted(client, camera, fresh)
     feed(camera, fresh, 1)
 
 
-def test_a_stray_stamp_far_ahead_costs_only_its_image(client, camera, fresh, node):
-    feed(camera, fresh, 4)
-    before, seen = client.status().figures, len(fresh)
-    camera.send(step_ns=10_000_000_000_000)
-    camera.stamp_ns -= 10_000_000_000_000
-    feed(camera, fresh, RESTART_FRAMES + 1)
-    skipped = int(before.get("skipped: future_stamp", 0)) + 1
-    now = client.wait_for_figures({"skipped: future_stamp": str(skipped)}).figures
-    for key in ("epoch", "skipped: old_stamp"):
-        assert now.get(key) == before.get(key)
-    assert len(fresh) == seen + RESTART_FRAMES + 1
-    assert node.log.count("s ahead of the time;") == 1
-
-
 def test_a_source_that_starts_again_without_a_clock_is_followed(client, camera, fresh, node):
     feed(camera, fresh, 4)
     epoch = int(client.status().figures["epoch"])
