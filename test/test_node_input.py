@@ -255,14 +255,14 @@ def test_a_reliable_subscription_explains_a_best_effort_publisher():
     assert code == 0
 
 
-def test_a_stray_stamp_far_ahead_costs_only_its_image():
+def test_stray_stamps_cost_only_their_images_and_nothing_but_such_is_an_error():
     client = Client("stray_camera", prefix="/doubting")
-    node = NodeProcess("__node:=doubting", image_qos="reliable")
+    node = NodeProcess("__node:=doubting", image_qos="reliable", stall_timeout=2.0)
     try:
         camera = Camera(client)
         camera.connect()
         results = client.record(Odometry, "~/odometry")
-        camera.gathering = SCALE_FRAMES - 1
+        wait_until(lambda: camera.send() and not time.sleep(0.3) and results, 60, "a result")
         feed(camera, results, 12)
         before = client.status().figures
         camera.send(step_ns=10_000_000_000_000)
@@ -271,6 +271,11 @@ def test_a_stray_stamp_far_ahead_costs_only_its_image():
         now = client.wait_for_figures({"skipped: future_stamp": "1"}).figures
         assert now["epoch"] == before["epoch"] and "skipped: old_stamp" not in now
         assert node.log.count("s ahead of the time;") == 1
+        wait_until(lambda: camera.send(step_ns=0) and "is skipped: the stamps" in node.log, 20)
+        client.wait_for_state("error: every image for")
+        feed(camera, results, 2)
+        client.wait_for_state("tracking")
+        assert node.log.count("is skipped: the stamps repeat") == 1
     finally:
         code, _ = node.stop()
         client.close()

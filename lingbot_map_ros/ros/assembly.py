@@ -142,6 +142,8 @@ class Assembly:
             input=InputSnapshot(
                 topic=source.topic,
                 paused=source.paused,
+                refused_for=source.refused_for,
+                refusal=source.refusal,
                 rate_in=source.images.per_second(),
                 rate_out=pipeline.results.per_second() if pipeline else 0.0,
                 received=source.images.total,

@@ -26,7 +26,7 @@ from lingbot_map_ros.ros.mailbox import Mailbox
 from lingbot_map_ros.ros.odom_buffer import OdomBuffer, odom_complaints
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.rates import Rate, Tally
-from lingbot_map_ros.ros.stamps import AHEAD_FRAMES, StampGuard, Verdict
+from lingbot_map_ros.ros.stamps import AHEAD_FRAMES, WHY, StampGuard, Verdict
 
 QUEUE_CAPACITY = 64
 """Images that wait in the node with ``drop_policy: all``; the others stay with DDS."""
@@ -80,6 +80,9 @@ class Input:
         # What has to lose nothing believes every stamp: a replay may run far ahead of its clock.
         self.stamps = StampGuard(doubts=parameters.drop_policy != "all")
         self.message_type: Any = CompressedImage if _compressed(parameters) else Image
+        self.refusal = ""
+        """Why the newest image was skipped for its stamp; empty if it was not."""
+        self._refused_since = 0.0
         self.topic = node.resolve_topic_name("image") + (
             "/compressed" if _compressed(parameters) else ""
         )
@@ -156,6 +159,11 @@ class Input:
         if time_jumped:
             self.odom.clear()
 
+    @property
+    def refused_for(self) -> float:
+        """Seconds in which every image was skipped for its stamp."""
+        return time.monotonic() - self._refused_since if self.refusal else 0.0
+
     def _on_image(self, msg: Any) -> None:
         self.images.tick()
         stamp_ns = msg.header.stamp.sec * 1_000_000_000 + msg.header.stamp.nanosec
@@ -169,7 +177,12 @@ class Input:
                 f"stamps went back by {self.stamps.behind_ns / 1e9:.1f} s and stay there"
             )
             verdict = self.stamps.judge(stamp_ns, now_ns)
-        if verdict is not Verdict.ACCEPT:
+        if verdict is Verdict.ACCEPT:
+            self.refusal = ""
+        else:
+            if not self.refusal:
+                self._refused_since = time.monotonic()
+            self.refusal = WHY.get(verdict, verdict.value)
             self.skipped.add(verdict.value)
             if verdict is Verdict.DUPLICATE and stamp_ns == 0:
                 self._node.get_logger().warning(

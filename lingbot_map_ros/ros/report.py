@@ -60,6 +60,9 @@ class InputSnapshot:
     dropped: Mapping[str, int]
     skipped: Mapping[str, int]
     not_sent: int
+    refused_for: float = 0.0
+    """Seconds in which every image was skipped for its stamp."""
+    refusal: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,11 @@ def _state(node: NodeSnapshot) -> tuple[bytes, str]:
         return error, (
             f"error: no result for {node.stream.failing_for:.0f} s while images arrive; "
             f"last error: {node.stream.last_error}"
+        )
+    if node.input.refused_for >= node.stall_timeout:
+        return error, (
+            f"error: every image for {node.input.refused_for:.0f} s is skipped: "
+            f"{node.input.refusal}"
         )
     trouble = node.stream.last_error
     if not trouble and node.map is not None and node.map.error:

@@ -33,6 +33,16 @@ class Verdict(enum.Enum):
     RESTART = "restart"
 
 
+WHY = {
+    Verdict.DUPLICATE: "the stamps repeat",
+    Verdict.OLD: "the stamps lie behind that of an earlier image",
+    Verdict.AHEAD: "the stamps lie far ahead of the time",
+    Verdict.STRAGGLER: "the stamps are of before the time jumped",
+    Verdict.NEGATIVE: "the stamps are negative",
+}
+"""What is wrong with images that are skipped."""
+
+
 class LeapGuard:
     """Tells a stray stamp, far in the future, from a time that has gone on.
 

@@ -27,13 +27,14 @@ class Watchdog:
         """Why no image may come; empty while they do."""
         self.stall = ""
         """Where the worker is stuck; empty while it is not."""
-        self._age_said = False
+        self._age_said = self._refusal_said = False
 
     def check(self, parameters: Parameters, frame_age_s: float | None) -> None:
         """Look once; call it a few times a second, with the age of the newest frame."""
         self._check_age(frame_age_s)
         self._check_silence(parameters.no_input_timeout)
         self._check_stall(parameters.stall_timeout)
+        self._check_refusals(parameters.stall_timeout)
 
     def _check_silence(self, timeout: float) -> None:
         source = self._source
@@ -68,6 +69,15 @@ class Watchdog:
                 f"no result for {busy:.0f} s while images arrive; the worker is at:\n{stack}"
             )
         self.stall = stack
+
+    def _check_refusals(self, timeout: float) -> None:
+        refused = self._source.refused_for
+        if refused >= timeout and not self._refusal_said:
+            self._node.get_logger().error(
+                f"every image on {self._source.topic} for {refused:.0f} s is skipped: "
+                f"{self._source.refusal}"
+            )
+        self._refusal_said = refused >= timeout
 
 
 def explain_age(node: Node, age_s: float) -> str:
