@@ -203,6 +203,18 @@ def test_a_node_that_still_loads_is_waited_for(context, bag):
     assert "20 images, 20 without an answer" in out, err
 
 
+def play_paced(bag, listener):
+    """Output and errors of a player with three images on their way, which ends well."""
+    process = start_player(
+        bag, "--rate", 0, "--wait", 30, "--pace-by", "/map/odometry", "--pace-window", 3,
+        "--pace-timeout", 20,
+    )  # fmt: skip
+    out, err = listener.listen_to(process)
+    listener.close()
+    assert process.returncode == 0, err
+    return out, err
+
+
 def test_a_viewer_of_another_camera_is_not_taken_for_the_node(context, tmp_path):
     """Its images get no answers, and those of the node, which begins to read later, do."""
     other = "/other/image_raw"
@@ -219,14 +231,8 @@ def test_a_viewer_of_another_camera_is_not_taken_for_the_node(context, tmp_path)
         subscribe.cancel()
         listener.node.create_subscription(Image, TOPIC, listener._on_image, 1000)
 
-    process = start_player(
-        bag, "--rate", 0, "--wait", 30, "--pace-by", "/map/odometry", "--pace-window", 3,
-        "--pace-timeout", 20,
-    )  # fmt: skip
-    out, err = listener.listen_to(process)
-    listener.close()
+    out, err = play_paced(bag, listener)
     viewer.destroy_node()
-    assert process.returncode == 0, err
     assert "24 images, 2 without an answer" in out, err
     assert "no answer to the image" not in err
     assert len(listener.stamps()) == len(seen) == 12
@@ -239,14 +245,8 @@ def test_a_node_between_the_bag_and_the_one_that_answers(context, bag):
     relay = rclpy.create_node("relay", context=context)
     relay.create_subscription(Image, TOPIC, listener._on_image, 1000)
     listener.executor.add_node(relay)
-    process = start_player(
-        bag, "--rate", 0, "--wait", 20, "--pace-by", "/map/odometry", "--pace-window", 3,
-        "--pace-timeout", 20,
-    )  # fmt: skip
-    out, err = listener.listen_to(process)
-    listener.close()
+    out, err = play_paced(bag, listener)
     relay.destroy_node()
-    assert process.returncode == 0, err
     assert "20 images, 2 without an answer" in out, err
     assert "does not subscribe" not in err and "nobody" not in err
 
