@@ -14,6 +14,7 @@ has jumped.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -73,14 +74,15 @@ def compare(last: Observation, frame: Observation, max_flow: float = MAX_FLOW) -
     u, v, z = _places(seen, _thinned(seen.depth, stride, image.shape), other, stride)
     if _moved(u, v, max_flow * image.shape[1]):
         return None
-    pixels = _blocks(image)
-    found = _agreeing(pixels, there, u, v, z)
+    moments = _moments(_blocks(image))
+    (found,) = _agreeing(moments, there, [(u, v)], z)
     if found is None:
         return None
     x, y = 0, 0
     if found.share < CLEAR:
-        for shift in _likely_shifts(image, there, u, v, z):
-            shifted = _agreeing(pixels, there, u + shift[0], v + shift[1], z)
+        shifts = _likely_shifts(image, there, u, v, z)
+        tries = _agreeing(moments, there, [(u + dx, v + dy) for dx, dy in shifts], z)
+        for shift, shifted in zip(shifts, tries, strict=True):
             if shifted is not None and shifted.share > found.share:
                 found, (x, y) = shifted, shift
     log_scale = None
@@ -139,18 +141,25 @@ def _moved(u: NDArray[np.float32], v: NDArray[np.float32], limit: float) -> bool
 
 
 def _agreeing(
-    pixels: NDArray, there: NDArray, u: NDArray, v: NDArray, z: NDArray
-) -> _Agreeing | None:
-    """Blocks that find themselves at places (u, v) [h, w] of the other thumbnail, in depth z."""
+    moments: NDArray, there: NDArray, places: Sequence[tuple[NDArray, NDArray]], z: NDArray
+) -> list[_Agreeing | None]:
+    """Blocks that find themselves in the other thumbnail, in depth z, for each of ``places``.
+
+    Those are columns and rows (u, v), each [h, w].
+    """
     height, width = there.shape
-    visible = (z > MIN_DEPTH) & (u >= 0) & (u <= width - 1) & (v >= 0) & (v <= height - 1)
-    mask = _blocks(visible)
-    warped = _blocks(cv2.remap(there, u, v, cv2.INTER_LINEAR)) * mask
-    agreeing, usable = _correlate(pixels, warped[:, None], mask[:, None])
-    count = np.count_nonzero(usable)
-    if count < MIN_BLOCKS:
-        return None
-    return _Agreeing(np.count_nonzero(agreeing) / count, agreeing[:, 0], mask)
+    masks, warped = [], []
+    for u, v in places:
+        visible = (z > MIN_DEPTH) & (u >= 0) & (u <= width - 1) & (v >= 0) & (v <= height - 1)
+        masks.append(_blocks(visible))
+        warped.append(_blocks(cv2.remap(there, u, v, cv2.INTER_LINEAR)) * masks[-1])
+    agreeing, usable = _correlate(moments, np.stack(warped, 1), np.stack(masks, 1))
+    found: list[_Agreeing | None] = []
+    for i, mask in enumerate(masks):
+        count = np.count_nonzero(usable[:, i])
+        share = np.count_nonzero(agreeing[:, i]) / max(count, 1)
+        found.append(_Agreeing(share, agreeing[:, i], mask) if count >= MIN_BLOCKS else None)
+    return found
 
 
 def _likely_shifts(
@@ -170,8 +179,8 @@ def _likely_shifts(
     offsets = SHIFTS[:, 1] * width + SHIFTS[:, 0]
     side = BLOCK // 2
     places = offsets[:, None] + _blocks(index, side).astype(np.int64)[:, None]
-    pixels = _blocks(image[::2, ::2], side)
-    agreeing, usable = _correlate(pixels, padded.take(places), inside.take(places))
+    moments = _moments(_blocks(image[::2, ::2], side))
+    agreeing, usable = _correlate(moments, padded.take(places), inside.take(places))
     count = usable.sum(0)
     share = np.where(count < MIN_BLOCKS, 0.0, agreeing.sum(0) / count.clip(1))
     return SHIFTS[np.argsort(-share, kind="stable")[:LIKELY]].astype(np.float32)
@@ -201,23 +210,27 @@ def _blocks(image: NDArray, side: int = BLOCK) -> NDArray[np.float32]:
     return blocks.reshape(rows * columns, side * side)
 
 
+def _moments(a: NDArray) -> NDArray[np.float32]:
+    """Powers 0, 1 and 2 [N, P, 3] of the pixels of blocks [N, P], less each block's mean."""
+    a = a - a.mean(-1, keepdims=True)
+    return np.stack((np.ones_like(a), a, a * a), axis=-1)
+
+
 def _correlate(
-    a: NDArray, b: NDArray, mask: NDArray
+    moments: NDArray, b: NDArray, mask: NDArray
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which blocks of a [N, P] and b [N, S, P] agree, and which can tell, each [N, S].
+    """Which blocks of `moments` [N, P, 3] and b [N, S, P] agree, and which can tell, each [N, S].
 
     Those can that have texture and are seen by both, where the mask is 1; b is 0 elsewhere. Means
     are near zero in both, so that the differences of their moments keep their digits.
     """
-    a = a - a.mean(-1, keepdims=True)
-    moments = np.stack((np.ones_like(a), a, a * a), axis=-1)
     count, sum_a, sum_aa = np.moveaxis(mask @ moments, -1, 0)
     sum_b, sum_ab = np.moveaxis(b @ moments[..., :2], -1, 0)
     sum_bb = np.einsum("nsp,nsp->ns", b, b)
     n = count.clip(1)
     variance_a, variance_b = sum_aa - sum_a**2 / n, sum_bb - sum_b**2 / n
     covariance = sum_ab - sum_a * sum_b / n
-    usable = count > MIN_OVERLAP * a.shape[-1]
+    usable = count > MIN_OVERLAP * b.shape[-1]
     usable &= np.maximum(variance_a, variance_b) > MIN_CONTRAST**2 * n
     agreeing = usable & (np.minimum(variance_a, variance_b) > PLAIN**2 * n)
     agreeing &= covariance > MATCH * np.sqrt((variance_a * variance_b).clip(0))

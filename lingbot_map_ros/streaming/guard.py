@@ -53,7 +53,6 @@ BLANK_CONTRAST = 1.0
 SEEN_CONTRAST = 8.0
 """Grey levels (standard deviation): below the first an image shows nothing, above the second it
 shows a scene."""
-STRIDE = 4
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,9 @@ class View:
         """Reduce an observation whose raw depth becomes map units by `scale`."""
         log_depth = log_confidence = None
         if frame.depth is not None and frame.confidence is not None:
-            depth = median(frame.depth[::STRIDE, ::STRIDE]) * scale
-            above = median(frame.confidence[::STRIDE, ::STRIDE]) - 1.0
+            stride = frame.frame.thumbnail_stride
+            depth = median(frame.depth[::stride, ::stride]) * scale
+            above = median(frame.confidence[::stride, ::stride]) - 1.0
             log_depth = math.log(max(depth, 1e-9))
             log_confidence = math.log(max(above, CONFIDENCE_FLOOR))
         seen = frame.frame

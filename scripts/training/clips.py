@@ -62,12 +62,18 @@ class ClipFolder:
     def _scan(self) -> None:
         if self.folder is None:
             return
-        for path in sorted((self.folder / "train").glob("[!.]*.npz")):
+        for path in sorted((self.folder / "train").glob("[!.]*.npz"), key=_walk_and_map):
             # By name, so that every rank chooses alike while files are still arriving.
             mine = sum(path.name.encode()) % self.world.size == self.world.rank
             if mine and path not in self._seen:
                 self._seen.add(path)
                 self._waiting.append(path)
+
+
+def _walk_and_map(path: Path) -> tuple[str, str]:
+    """Each map's first walk comes first, so that the first clips are of many maps."""
+    name, _, walk = path.stem.rpartition("_")
+    return walk.zfill(8), name
 
 
 def read_clip(path: Path) -> dict[str, Tensor]:
