@@ -42,7 +42,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--cap", type=float, nargs="*", default=[], help="GB (10^9 bytes) each")
     parser.add_argument("--cap-frames", type=int, default=500)
     parser.add_argument("--frames", type=int, default=0, help="of the stream without an end")
-    parser.add_argument("--seconds", type=float, default=300, help="limit of each stream")
+    parser.add_argument(
+        "--seconds", type=float, default=300, help="limit of each stream, once compiled"
+    )
     parser.add_argument("--preset", default="vitl")
     parser.add_argument("--window", type=int, help="of the endless stream; the model's own")
     parser.add_argument("--pending-limit", type=int, default=16, help="of the session")

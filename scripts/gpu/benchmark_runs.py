@@ -3,6 +3,7 @@
 """The runs of the benchmark: ours, the reference, and the network in float32."""
 
 import argparse
+import cProfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+import lingbot_map_ros
 from gpu.comparison import calls, stream
 from gpu.inputs import camera_images, make_images, write_weights
 from gpu.parts import time_parts
@@ -33,7 +35,9 @@ PART_FRAMES = 20
 SESSION_FRAMES = 40
 """Frames over which a session is timed, once its window is full."""
 BARE_FRAMES = 10
-"""Frames of the network alone that are held against it."""
+"""Frames of the network alone that are held against it, and of the session under a profiler."""
+COSTLIEST = 40
+"""Functions of the host that are named."""
 
 Step = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -200,14 +204,17 @@ def _session(model: GCTStream, options: argparse.Namespace) -> dict[str, Any]:
     """A camera's uint8 image on the host to all results on the host, through a session."""
     session = StreamingSession(model, SessionConfig(pending_limit=1))
     first = model.config.num_scale_frames + model.config.sliding_window
-    frames = min(first + SESSION_FRAMES, session.status().capacity - BARE_FRAMES)
-    times, stages = [], []
-    for i, image in enumerate(islice(camera_images(*CAMERA), frames)):
+    frames = min(first + SESSION_FRAMES, session.status().capacity - 2 * BARE_FRAMES)
+    times, stages, profile = [], [], cProfile.Profile()
+    for i, image in enumerate(islice(camera_images(*CAMERA), frames + BARE_FRAMES)):
+        if i == frames:
+            profile.enable()
         began = time.perf_counter()
         results = session.step(image, i * 33_000_000)
-        if i >= min(first, frames // 2):
+        if min(first, frames // 2) <= i < frames:
             times.append(1e3 * (time.perf_counter() - began))
             stages += [result.timings["preprocess"] for result in results]
+    profile.disable()
     bare = StepTimer(model.device)
     shown = torch.rand(1, 3, *reversed(options.size), device=model.device)
     for _ in range(BARE_FRAMES):
@@ -219,4 +226,20 @@ def _session(model: GCTStream, options: argparse.Namespace) -> dict[str, Any]:
         "step_alone_ms": alone,
         "added_ms": round(summary(times)["median"] - alone, 3),
         "withheld": session.status().withheld,
+        "profile_ms": _costliest(profile),
     }
+
+
+def _costliest(profile: cProfile.Profile) -> dict[str, float]:
+    """Milliseconds a frame in the library's costliest functions, with what they call.
+
+    The profiler's own time is in them, more where more functions are called.
+    """
+    package = str(Path(lingbot_map_ros.__file__).parent)
+    totals = {
+        f"{Path(entry.code.co_filename).stem}.{entry.code.co_name}": entry.totaltime
+        for entry in profile.getstats()
+        if not isinstance(entry.code, str) and entry.code.co_filename.startswith(package)
+    }
+    ordered = sorted(totals.items(), key=lambda item: -item[1])[:COSTLIEST]
+    return {name: round(1e3 * seconds / BARE_FRAMES, 3) for name, seconds in ordered}
