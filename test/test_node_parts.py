@@ -24,6 +24,7 @@ from lingbot_map_ros.ros.rates import Rate, Tally
 from lingbot_map_ros.ros.stamps import (
     AHEAD_FRAMES,
     RESTART_FRAMES,
+    RESUME_FRAMES,
     STEADY_FRAMES,
     StampGuard,
     Verdict,
@@ -45,11 +46,14 @@ def judged(guard, *seconds, now=0):
 
 
 @given(st.lists(st.integers(0, 100)))
-def test_accepted_stamps_rise(seconds):
-    guard = StampGuard()
-    verdicts = zip(seconds, judged(guard, *seconds))
-    accepted = [at for at, verdict in verdicts if verdict is Verdict.ACCEPT]
-    assert accepted == sorted(set(accepted))
+def test_accepted_stamps_rise_or_are_those_of_a_row_in_order(seconds):
+    last = -1
+    for number, verdict in enumerate(judged(StampGuard(), *seconds)):
+        if verdict is Verdict.ACCEPT:
+            row = seconds[max(0, number - RESUME_FRAMES + 1) : number + 1]
+            in_order = len(row) == RESUME_FRAMES and row == sorted(set(row))
+            assert seconds[number] > last or in_order
+            last = seconds[number]
 
 
 def test_stamps_are_named_by_what_is_wrong_with_them():
@@ -113,14 +117,40 @@ def test_gaps_that_the_clock_has_seen_cost_no_image():
 
 def test_a_source_has_restarted_when_many_in_order_are_far_behind():
     guard = StampGuard()
-    judged(guard, 100)
+    judged(guard, 98, 99, 100)
     verdicts = judged(guard, *range(1, RESTART_FRAMES + 1))
     assert verdicts == [Verdict.OLD] * (RESTART_FRAMES - 1) + [Verdict.RESTART]
     guard = StampGuard()
-    judged(guard, 100)
+    judged(guard, *(100 + s / 10 for s in range(3)))
     shuffled = judged(guard, *list(range(8, 0, -1)) * 5)
-    late = judged(guard, *(100 - s / SECOND for s in range(50, 0, -1)))
+    late = judged(guard, *(100 - s / 100 for s in range(50, 0, -1)))
     assert {*shuffled, *late} == {Verdict.OLD}
+
+
+@pytest.mark.parametrize("doubts", [True, False])
+@pytest.mark.parametrize("strays", [[105.0], [101.5], [109.0, 109.1]])
+def test_what_goes_on_from_before_a_stray_stamp_is_taken_on(doubts, strays):
+    guard = StampGuard(doubts=doubts)
+    judged(guard, *(99.6 + s / 10 for s in range(5)), *strays)
+    verdicts = judged(guard, *(100.1 + s / 10 for s in range(20)))
+    old = RESUME_FRAMES - 1
+    assert verdicts == [Verdict.OLD] * old + [Verdict.ACCEPT] * (20 - old)
+    assert judged(guard, 107, *(102.1 + s / 10 for s in range(3)))[-1] is Verdict.ACCEPT
+
+
+def test_a_stray_stamp_that_was_taken_on_from_makes_no_later_one_believable():
+    guard = StampGuard()
+    for now in range(20):
+        judged(guard, 14 if now == 5 else now, now=now)
+    assert judged(guard, 35, 20, now=20) == [Verdict.AHEAD, Verdict.ACCEPT]
+
+
+def test_a_source_has_restarted_soon_where_nothing_tells_what_was_before_a_stray_stamp():
+    for first in ([9000], [8, 9]):
+        verdicts = judged(StampGuard(), *first, *range(1, 4))
+        assert verdicts[len(first) :] == [Verdict.OLD] * (RESUME_FRAMES - 1) + [Verdict.RESTART]
+    late = judged(StampGuard(), 1.0, *(0.5 + s / 100 for s in range(20)))
+    assert set(late[1:]) == {Verdict.OLD}
 
 
 def test_after_a_time_jump_images_from_before_it_are_stragglers(monkeypatch):

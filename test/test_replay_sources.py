@@ -28,6 +28,7 @@ from lingbot_map_ros.replay.bag_poses import read_poses, static_transform
 from lingbot_map_ros.replay.bag_source import BagSource
 from lingbot_map_ros.replay.image_source import FolderSource, VideoSource
 from lingbot_map_ros.replay.source import Span
+from lingbot_map_ros.ros.stamps import RESUME_FRAMES
 from lingbot_map_ros.streaming.image_files import image_size, load_image
 
 TOPIC = "/camera/image_raw"
@@ -119,6 +120,25 @@ def test_a_stamp_far_ahead_costs_one_image_and_a_gap_none(tmp_path):
     assert [frame.image[0, 0, 2] // 7 for frame in frames] == [0, 1, 3, 4, 5]
     assert source.losses.frames == 1
     assert "lies 7200.0 s ahead of the time" in source.losses.sentences[0]
+
+
+@pytest.mark.parametrize(("stray", "ahead"), [(0, 7200), (0, 5), (8, 5)])
+def test_a_stamp_that_only_later_ones_tell_to_be_stray_costs_few_images(tmp_path, stray, ahead):
+    def messages():
+        for index in range(20):
+            time = START_NS + index * PERIOD_NS
+            yield TOPIC, time, image_message(index, time + (index == stray) * ahead * 10**9)
+
+    with Bag(write_messages(tmp_path / "bag", messages())) as bag:
+        source = BagSource(bag, "", EVERYTHING)
+        frames = list(source.frames())
+        thinned = list(BagSource(bag, "", Span(rate=5.0)).frames())
+    taken = [*range(stray + 1), *range(stray + RESUME_FRAMES, 20)]
+    assert [frame.image[0, 0, 2] // 7 for frame in frames] == taken
+    assert source.losses.frames == RESUME_FRAMES - 1
+    assert len(thinned) == len(taken[stray + 1 :: 2]) + stray // 2 + 1
+    back = [text for text in source.losses.sentences if "the stamps go back by" in text]
+    assert len(back) == (stray == 0)
 
 
 def test_images_without_a_stamp_get_the_time_of_recording(tmp_path):

@@ -13,7 +13,7 @@ from lingbot_map_ros.replay.source import Frame, Losses, Span, Thinning
 from lingbot_map_ros.ros.camera_info import camera_model
 from lingbot_map_ros.ros.conversions import compressed_to_rgb, image_to_rgb
 from lingbot_map_ros.ros.intensity_window import IntensityWindow
-from lingbot_map_ros.ros.stamps import LeapGuard
+from lingbot_map_ros.ros.stamps import StampGuard, Verdict
 from lingbot_map_ros.streaming.camera_model import CameraModel, CameraModelError
 
 CAMERA_INFO = "sensor_msgs/msg/CameraInfo"
@@ -59,17 +59,24 @@ class BagSource:
 
     def frames(self) -> Iterator[Frame]:
         """Convert the images; one that is damaged, older or unreadable is left out and named."""
-        thinning, leap = Thinning(self._rate), LeapGuard()
+        thinning, stamps = Thinning(self._rate), StampGuard()
         window = IntensityWindow()
         for record in self._bag.messages([self.topic], self._start, self._stop):
             try:
                 message = decode(record)
                 # Drivers that do not stamp their images leave zero.
-                stamp = _stamp(message) or record.stamp_ns
-                if not leap.admits(stamp, record.stamp_ns):
-                    ahead = f"{leap.ahead_ns * 1e-9:.1f} s ahead of the time"
+                stamp = max(_stamp(message), 0) or record.stamp_ns
+                verdict = stamps.judge(stamp, record.stamp_ns)
+                if verdict is Verdict.RESTART:
+                    # Of what was recorded nothing begins again: the clock was set back.
+                    back = f"back by {stamps.behind_ns * 1e-9:.1f} s and stay there"
+                    self.losses.sentences.append(f"at {stamp} the stamps go {back}")
+                    stamps.forget()
+                    verdict = stamps.judge(stamp, record.stamp_ns)
+                if verdict is Verdict.AHEAD:
+                    ahead = f"{stamps.ahead_ns * 1e-9:.1f} s ahead of the time"
                     self.losses.skip_frame(f"its stamp {stamp} lies {ahead}")
-                elif not thinning.is_newer(stamp):
+                elif verdict is not Verdict.ACCEPT:
                     self.losses.skip_frame(f"its stamp {stamp} is not later than the last one's")
                 elif thinning.is_due(stamp):
                     yield Frame(stamp, self._convert(message, window))

@@ -56,10 +56,7 @@ class FolderSource:
         self._files = [
             (stamp, file)
             for stamp, file in sorted(zip(times, files))
-            if stamp >= start
-            and (stop is None or stamp < stop)
-            and thinning.is_newer(stamp)
-            and thinning.is_due(stamp)
+            if stamp >= start and (stop is None or stamp < stop) and thinning.is_due(stamp)
         ]
         self.name = f"images of {folder}"
         self.camera: CameraModel | None = None

@@ -105,25 +105,21 @@ class Source(Protocol):
 class Thinning:
     """Decides which frames of a stream are wanted, from their stamps alone.
 
-    A frame is taken when it is newer than every one before and the next tick of ``rate`` has come
-    (a tenth of a period early counts, for cameras that jitter).
+    A frame is taken when the next tick of ``rate`` has come (a tenth of a period early counts, for
+    cameras that jitter) and its stamp is not that of the frame before; 0 takes all such frames.
     """
 
     def __init__(self, rate: float) -> None:
         self._period = round(1e9 / rate) if rate else 0
-        self._next: int | None = None
+        self._next = 0
         self._last: int | None = None
 
-    def is_newer(self, stamp_ns: int) -> bool:
-        """Whether the stamp is later than every one before; remembers it if so."""
-        if self._last is not None and stamp_ns <= self._last:
-            return False
-        self._last = stamp_ns
-        return True
-
     def is_due(self, stamp_ns: int) -> bool:
-        """Whether a newer frame is to be taken."""
-        if self._next is None:
+        """Whether the frame is to be taken. A stamp that went backwards starts afresh."""
+        last, self._last = self._last, stamp_ns
+        if stamp_ns == last:
+            return False
+        if last is None or stamp_ns < last:
             self._next = stamp_ns
         if stamp_ns < self._next - self._period // 10:
             return False

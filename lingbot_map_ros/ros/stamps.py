@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import enum
 import time
+from collections import deque
 
+RESUME_FRAMES = 3
+"""So many images in a row, in order among themselves but behind, tell a stray stamp before them."""
 RESTART_FRAMES = 10
-"""So many images in a row, in order among themselves but behind, are a source that restarted."""
+"""So many that go on from nothing that came before are a source that restarted."""
 RESTART_NS = 1_000_000_000
 """Images less than this behind are late, not restarted."""
 AHEAD_NS = 10_000_000_000
@@ -80,6 +83,11 @@ class LeapGuard:
 class StampGuard:
     """Lets stamps through that go forward, and notices a source that started again.
 
+    Images that come in order, but behind the last one, have gone on from before a stray stamp if
+    they are later than what was taken before the newest `RESUME_FRAMES` - 1; they are taken on.
+    Otherwise the source restarted; where so few were taken that nothing tells, that is believed as
+    soon.
+
     For one thread at a time, except for `forget`.
 
     Parameters
@@ -90,9 +98,8 @@ class StampGuard:
 
     def __init__(self, *, doubts: bool = True) -> None:
         self._doubts = doubts
-        self._last: int | None = None
-        self._behind: int | None = None
-        self._behind_count = 0
+        self._taken: deque[int] = deque(maxlen=RESUME_FRAMES)
+        self._behind: deque[int] = deque(maxlen=RESTART_FRAMES)
         self._leap = LeapGuard()
         self._barrier: int | None = None
         self._barrier_until = 0.0
@@ -106,10 +113,10 @@ class StampGuard:
 
     def forget(self, time_jumped: bool = False) -> None:
         """Accept any stamp next; after a jump in time, none that continues the time before it."""
-        if time_jumped and self._last is not None:
-            self._barrier, self._barrier_until = self._last, time.monotonic() + STRAGGLER_S
-        self._last = self._behind = None
-        self._behind_count = 0
+        taken, self._taken = self._taken, deque(maxlen=RESUME_FRAMES)
+        if time_jumped and taken:
+            self._barrier, self._barrier_until = taken[-1], time.monotonic() + STRAGGLER_S
+        self._behind.clear()
         self._leap = LeapGuard()
 
     def judge(self, stamp_ns: int, now_ns: int) -> Verdict:
@@ -123,14 +130,26 @@ class StampGuard:
                 return Verdict.STRAGGLER
         if self._doubts and not self._leap.admits(stamp_ns, now_ns):
             return Verdict.AHEAD
-        if self._last is None or stamp_ns > self._last:
-            self._last, self._behind, self._behind_count = stamp_ns, None, 0
+        if not self._taken or stamp_ns > self._taken[-1]:
+            self._taken.append(stamp_ns)
+            self._behind.clear()
             return Verdict.ACCEPT
-        if stamp_ns == self._last:
+        if stamp_ns == self._taken[-1]:
             return Verdict.DUPLICATE
-        self.behind_ns = self._last - stamp_ns
-        in_order = self._behind is None or stamp_ns > self._behind
-        far = self.behind_ns >= RESTART_NS
-        self._behind_count = self._behind_count + 1 if in_order and far else 0
-        self._behind = stamp_ns
-        return Verdict.RESTART if self._behind_count >= RESTART_FRAMES else Verdict.OLD
+        return self._judge_behind(stamp_ns)
+
+    def _judge_behind(self, stamp_ns: int) -> Verdict:
+        self.behind_ns = self._taken[-1] - stamp_ns
+        if self._behind and stamp_ns <= self._behind[-1]:
+            self._behind.clear()
+        self._behind.append(stamp_ns)
+        if len(self._behind) < RESUME_FRAMES:
+            return Verdict.OLD
+        known = len(self._taken) == RESUME_FRAMES
+        if known and self._behind[-RESUME_FRAMES] > self._taken[0]:
+            self._taken.extend(list(self._behind)[-RESUME_FRAMES:])
+            self._behind.clear()
+            self._leap = LeapGuard()  # it took the stray one for punctual
+            return Verdict.ACCEPT
+        restarted = not known or len(self._behind) == RESTART_FRAMES
+        return Verdict.RESTART if restarted and self.behind_ns >= RESTART_NS else Verdict.OLD
