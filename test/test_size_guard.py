@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingbot_map_ros.ros.size_guard import CHANGED_FRAMES, OtherSizeError, SizeGuard
+from lingbot_map_ros.ros.size_guard import CHANGED_FRAMES, MIXED_FRAMES, OtherSizeError, SizeGuard
 
 USUAL, STRAY = (480, 640), (121, 161)
 
@@ -15,7 +15,7 @@ def taken(guard, size):
     """Whether an image is taken; a change is carried out, as the node does."""
     try:
         if guard.changes(*size):
-            guard.size = size
+            guard.settle(*size)
     except OtherSizeError:
         return False
     return True
@@ -54,4 +54,16 @@ def test_the_size_changes_only_to_that_of_the_last_few_images(kinds):
         before = guard.size
         taken(guard, size)
         if before not in (None, guard.size):
-            assert set(sizes[number - CHANGED_FRAMES + 1 : number + 1]) == {guard.size}
+            of_one = set(sizes[number - CHANGED_FRAMES + 1 : number + 1]) == {guard.size}
+            assert of_one or before not in sizes[number - MIXED_FRAMES + 1 : number + 1]
+
+
+@pytest.mark.parametrize("others", [[STRAY, (10, 20)], [STRAY, STRAY, (10, 20), (30, 30)]])
+def test_images_of_ever_other_sizes_are_not_skipped_for_ever(others):
+    guard = SizeGuard()
+    assert taken(guard, USUAL)
+    sizes = (others * MIXED_FRAMES)[:MIXED_FRAMES]
+    assert [taken(guard, size) for size in sizes] == [False] * (MIXED_FRAMES - 1) + [True]
+    assert guard.size == sizes[-1]
+    # what alternates goes on with every other image
+    assert taken(guard, sizes[-1]) and not taken(guard, USUAL) and taken(guard, sizes[-1])

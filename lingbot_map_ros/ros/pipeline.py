@@ -119,7 +119,7 @@ class Pipeline:
                 "; keyframes stay manual" if self.session.deferred else "",
             )
             self.restart()
-        self._sizes.size = (height, width)
+        self._sizes.settle(height, width)
 
     def fail(self, error: Exception) -> None:
         """Count a frame that could not be processed; say why, but not for every one."""

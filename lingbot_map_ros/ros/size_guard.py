@@ -8,6 +8,8 @@ from lingbot_map_ros.errors import InputError
 
 CHANGED_FRAMES = 3
 """So many images in a row of one new size are a camera whose size has changed."""
+MIXED_FRAMES = 10
+"""So many in a row of any sizes but the session's are one, too: nothing else comes any more."""
 
 
 class OtherSizeError(InputError):
@@ -19,9 +21,15 @@ class SizeGuard:
 
     def __init__(self) -> None:
         self.size: tuple[int, int] | None = None
-        """Height and width of the session's images; None before the first."""
+        """Height and width of the session's images; None before `settle`."""
         self._other: tuple[int, int] | None = None
         self._in_a_row = 0
+        self._others = 0
+
+    def settle(self, height: int, width: int) -> None:
+        """Take this for the size of the session's images from now on."""
+        self.size = (height, width)
+        self._other, self._in_a_row, self._others = None, 0, 0
 
     def changes(self, height: int, width: int) -> bool:
         """Whether images have this size from now on, and had no or another one before.
@@ -29,17 +37,22 @@ class SizeGuard:
         Raises
         ------
         OtherSizeError
-            The image is of another size, and fewer than `CHANGED_FRAMES` of it came in a row.
+            The image is of another size, of which fewer than `CHANGED_FRAMES` came in a row, among
+            fewer than `MIXED_FRAMES` of other sizes.
         """
+        if self.size is None:
+            return True
         size = (height, width)
         if size == self.size:
-            self._other, self._in_a_row = None, 0
+            self.settle(height, width)
             return False
+        self._others += 1
         self._in_a_row = self._in_a_row + 1 if size == self._other else 1
         self._other = size
-        if self.size is not None and self._in_a_row < CHANGED_FRAMES:
+        if self._in_a_row < CHANGED_FRAMES and self._others < MIXED_FRAMES:
             raise OtherSizeError(
                 f"its size is {width}x{height} among images of {self.size[1]}x{self.size[0]}; a "
-                f"new session begins when {CHANGED_FRAMES} of one new size come in a row"
+                f"new session begins when {CHANGED_FRAMES} of one new size come in a row, or "
+                f"{MIXED_FRAMES} of any"
             )
         return True
