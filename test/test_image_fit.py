@@ -64,8 +64,9 @@ def test_a_size_that_does_not_fit_is_refused_and_changes_nothing():
     for _ in range(2):
         with pytest.raises(MemoryPlanError, match="exceeds"):
             fit.require(128, 128)
-    with pytest.raises(InputError, match="too narrow"):
-        fit.require(10, 640)
+    for size, reason in (((20, 640), "too narrow"), ((1, 1), "too small"), ((2, 64), "too small")):
+        with pytest.raises(InputError, match=reason):
+            fit.require(*size)
     assert caches(model) == before
     fit.require(480, 640)
     model.step(torch.rand(SCALE_FRAMES, 3, 84, 112))
@@ -77,6 +78,7 @@ def test_a_size_that_does_not_fit_is_refused_and_changes_nothing():
         ({"height": 480, "width": 640}, (480, 640)),
         ({"height": 480, "width": 640, "binning_x": 2, "binning_y": 2}, (240, 320)),
         ({"height": 480}, None),
+        ({"height": 1, "width": 1}, None),
         ({}, None),
     ],
 )

@@ -228,10 +228,11 @@ def test_garbage_is_counted_and_survived(client, camera, fresh):
     narrow = image_message(view(0))
     narrow.step = 1
     nothing = Image(encoding="rgb8")
-    for msg in (empty, short, narrow, nothing):
+    dots = [image_message(view(0, (1, 1)))] * CHANGED_FRAMES
+    for msg in (empty, short, narrow, nothing, *dots):
         camera.send(msg)
         time.sleep(0.15)
-    client.wait_for(lambda s: int(s.figures.get("skipped: bad_image", 0)) >= 4, "skipped images")
+    client.wait_for(lambda s: int(s.figures.get("skipped: bad_image", 0)) >= 5, "skipped images")
     assert len(fresh) == seen
     feed(camera, fresh, 1)
 

@@ -113,17 +113,25 @@ def test_the_gpu_gives_what_the_cpu_gives(name):
         ((480, 640), (224, 168), (168, 224)),
         ((1080, 1920), (224, 168), (168, 224)),
         ((1920, 1080), (224, 168), (224, 168)),
-        ((7, 259), (518, 0), (14, 518)),
+        ((21, 777), (518, 0), (14, 518)),
     ],
 )
 def test_network_size(image, model, want):
     assert network_size(*image, config(*model)) == want
 
 
-@pytest.mark.parametrize("image", [(10, 1000), (1000, 10), (0, 640), (480, 0)])
+@pytest.mark.parametrize("image", [(13, 300), (15, 1500), (1500, 15), (0, 640), (480, 0)])
 def test_an_image_without_a_patch_is_refused(image):
     with pytest.raises(InputError):
         network_size(*image, config())
+
+
+@pytest.mark.parametrize("image", [(1, 1), (64, 2), (13, 13), (13, 64)])
+def test_an_image_that_is_smaller_than_a_patch_is_refused(image):
+    with pytest.raises(InputError, match="too small"):
+        network_size(*image, config())
+    with pytest.raises(InputError, match="too small"):
+        resize_image(np.zeros((*image, 3), np.uint8))
 
 
 @pytest.mark.parametrize("model", [(500, 0), (0, 0), (224, 100), (224, 238), (224, -14)])

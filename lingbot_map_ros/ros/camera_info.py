@@ -11,6 +11,9 @@ import numpy as np
 
 from lingbot_map_ros.streaming.camera_model import CameraModel, CameraModelError
 
+_PATCH = 14
+"""Pixels of a side of a patch: the network takes no image with a side below that."""
+
 
 def camera_model(msg: Any, height: int, width: int) -> CameraModel:
     """Calibration of images of height x width, from K, D, binning and region of interest.
@@ -33,9 +36,12 @@ def camera_model(msg: Any, height: int, width: int) -> CameraModel:
 
 
 def image_size(msg: Any) -> tuple[int, int] | None:
-    """Height and width of the images that a message is about; None where it does not tell."""
+    """Height and width of the images that a message is about; None where it does not tell.
+
+    A size that no image may have is a placeholder.
+    """
     width, height = _geometry(msg).image
-    return (height, width) if height and width else None
+    return (height, width) if min(height, width) >= _PATCH else None
 
 
 class _Geometry(NamedTuple):

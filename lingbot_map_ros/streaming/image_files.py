@@ -81,8 +81,8 @@ def resize_image(image: np.ndarray, size: int = 518, mode: Mode = "crop") -> np.
     ``crop``: width ``size``, height by aspect in whole patches, of which at most the middle
     ``size`` rows are kept. ``pad``: the longer side becomes ``size``, the rest is white.
 
-    Raises InputError for no such image, or one so wide or so high that no patch remains, and
-    ConfigurationError for a ``size`` that is no multiple of the patch.
+    Raises InputError for no such image, one that is smaller than a patch, or so wide or so high
+    that no patch remains, and ConfigurationError for a ``size`` that is no multiple of the patch.
     """
     require_rgb(image)
     if size < _PATCH or size % _PATCH:
@@ -90,6 +90,11 @@ def resize_image(image: np.ndarray, size: int = 518, mode: Mode = "crop") -> np.
     if mode not in ("crop", "pad"):
         raise ConfigurationError(f"the mode must be crop or pad, not '{mode}'")
     height, width = image.shape[:2]
+    if min(height, width) < _PATCH:
+        raise InputError(
+            f"an image of {width}x{height} pixels is too small: no side may have less than the "
+            f"{_PATCH} pixels of a patch"
+        )
     if mode == "crop" or width >= height:
         new_width, new_height = size, round(height * (size / width) / _PATCH) * _PATCH
     else:

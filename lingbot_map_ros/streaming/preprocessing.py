@@ -66,7 +66,7 @@ def network_size(height: int, width: int, config: InputSize) -> tuple[int, int]:
     ``round(other * image_size / longer / patch) * patch``, half to even. A model of fixed size has
     ``image_height`` as shorter side. Portrait images get a portrait input.
 
-    Raises InputError for an image whose shorter side would have no patch at all, and
+    Raises InputError for an image whose shorter side is, or would become, less than a patch, and
     ConfigurationError for sides that are no multiple of the patch.
     """
     patch, longer, fixed = config.patch_size, config.image_size, config.image_height
@@ -77,6 +77,11 @@ def network_size(height: int, width: int, config: InputSize) -> tuple[int, int]:
         )
     if height <= 0 or width <= 0:
         raise InputError(f"an image of {width}x{height} pixels is empty")
+    if min(height, width) < patch:
+        raise InputError(
+            f"an image of {width}x{height} pixels is too small: no side may have less than the "
+            f"{patch} pixels of a patch"
+        )
     portrait = height > width
     long_side, short_side = (height, width) if portrait else (width, height)
     shorter = fixed or round(short_side * (longer / long_side) / patch) * patch
