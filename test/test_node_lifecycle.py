@@ -219,6 +219,10 @@ def test_tf_over_odometry_is_refused_at_configure_without_metres(client):
         assert not change(client, Transition.TRANSITION_CONFIGURE)
         assert state(client) == "unconfigured"
         assert client.set_parameter("scale_source", "odometry").successful
+        for name, integers in (("scale", 2), ("base_to_camera", [0, 0, 0, 0, 0, 0, 1])):
+            refused = client.set_parameter(name, integers)
+            assert not refused.successful and f"{name}: write a decimal point" in refused.reason
+        assert "decimal" not in client.set_parameter("scale", "two").reason
         assert change(client, Transition.TRANSITION_CONFIGURE)
         assert not client.set_parameter("scale_source", "none").successful
     finally:

@@ -111,6 +111,7 @@ def test_descriptors_describe(make_server):
         ({"points_stride": 0}, "points_stride"),
         ({"scale": float("nan")}, "scale"),
         ({"scale": 2}, "write a decimal point"),
+        ({"base_to_camera": [0, 0, 0, 0, 0, 0, 1]}, "write a decimal point"),
         ({"checkpoint": 5}, "wrong type"),
     ],
 )

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import rclpy
+from rcl_interfaces.msg import SetParametersResult
 from rclpy._rclpy_pybind11 import RCLError
 from rclpy.clock import Clock, ClockType, JumpThreshold, TimeJump
 from rclpy.duration import Duration
@@ -22,7 +23,7 @@ from lingbot_map_ros.ros.diagnostics import Diagnostics, Report
 from lingbot_map_ros.ros.loading import require_torch
 from lingbot_map_ros.ros.log_bridge import LogBridge
 from lingbot_map_ros.ros.output_folder import require_writable
-from lingbot_map_ros.ros.parameter_server import ParameterServer
+from lingbot_map_ros.ros.parameter_server import ParameterServer, point_hint
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.report import NodeSnapshot, make_report
 from lingbot_map_ros.ros.worker import WorkerState
@@ -67,6 +68,13 @@ class MapNode(LifecycleNode):
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._tick_timer = self.create_timer(TICK_S, self._tick, clock=steady)
         self._tf_timer = self.create_timer(REBROADCAST_S, self._rebroadcast, clock=steady)
+
+    def set_parameters_atomically(self, parameter_list: list[Any]) -> SetParametersResult:
+        """Set parameters together, as the services do; says where a decimal point is missing."""
+        result = super().set_parameters_atomically(parameter_list)
+        if not result.successful:
+            result.reason += point_hint(parameter_list)
+        return result
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Check the parameters and begin to load the model, which goes on in the background."""

@@ -30,6 +30,8 @@ from lingbot_map_ros.ros.parameter_docs import allowed, default_of
 from lingbot_map_ros.ros.parameter_field import FIXED_GROUPS
 from lingbot_map_ros.ros.parameters import Parameters
 
+_POINTS = "write a decimal point in every number (1.0)"
+
 
 def descriptor(field: dataclasses.Field[Any]) -> ParameterDescriptor:
     """Return description, range and constraints of a parameter as ROS shows them."""
@@ -66,6 +68,22 @@ def unknown_overrides(node: Node) -> list[str]:
         hint = f"; did you mean {near[0]}?" if near else "; config/map.yaml lists all there are"
         sentences.append(f"parameter {name} does not exist and is ignored{hint}")
     return sentences
+
+
+def point_hint(changes: Sequence[Parameter]) -> str:
+    """What to write instead of integers where ROS wants doubles; empty where none were given."""
+    table = {field.name: default_of(field) for field in dataclasses.fields(Parameters)}
+    integers = (Parameter.Type.INTEGER, Parameter.Type.INTEGER_ARRAY)
+    missed = [
+        change.name
+        for change in changes
+        if change.type_ in integers and _is_decimal(table.get(change.name))
+    ]
+    return f"; {', '.join(missed)}: {_POINTS}" if missed else ""
+
+
+def _is_decimal(default: object) -> bool:
+    return isinstance(default, float) or default == ()
 
 
 def _read_only(field: dataclasses.Field[Any], configured: bool) -> str:
@@ -125,8 +143,7 @@ class ParameterServer:
         except InvalidParameterTypeException as error:
             raise ConfigurationError(
                 f"parameter {field.name} has the wrong type ({error}); "
-                f"its default is {default!r}"
-                + (", so write a decimal point" if isinstance(default, float) else "")
+                f"its default is {default!r}" + (f", so {_POINTS}" if _is_decimal(default) else "")
             ) from error
         except InvalidParameterValueException as error:
             raise ConfigurationError(str(error)) from error
