@@ -258,19 +258,23 @@ def test_a_pose_that_is_not_rigid_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("sim_time", "clocks", "age", "text"),
+    ("sim_time", "clocks", "now", "age", "text"),
     [
-        (False, 0, 3.2 * 365.25 * 86400, "3.2 years behind the clock"),
-        (False, 0, 2.5 * 86400, "2.5 days behind"),
-        (False, 1, -7200.0, "2.0 hours ahead of"),
-        (True, 0, -1.7e9, "nobody publishes /clock"),
-        (True, 1, 5400.0, "1.5 hours behind"),
+        (False, 0, 1.7e9, 3.2 * 365.25 * 86400, "3.2 years behind the clock"),
+        (False, 0, 1.7e9, 2.5 * 86400, "2.5 days behind"),
+        (False, 1, 1.7e9, -7200.0, "2.0 hours ahead of"),
+        (True, 0, 0, -1.7e9, "nobody publishes /clock"),
+        (True, 1, 0, -1.7e9, "nothing has come on /clock"),
+        (True, 1, 1.7e9, 5400.0, "1.5 hours behind"),
+        (True, 0, 1.7e9, 5400.0, "1.5 hours behind"),  # the publisher has gone
     ],
 )
-def test_an_age_that_no_delay_explains_is_explained(sim_time, clocks, age, text):
+def test_an_age_that_no_delay_explains_is_explained(sim_time, clocks, now, age, text):
+    clock = SimpleNamespace(now=lambda: SimpleNamespace(nanoseconds=int(now * SECOND)))
     node = SimpleNamespace(
         get_parameter=lambda name: SimpleNamespace(value=sim_time),
         count_publishers=lambda topic: clocks,
+        get_clock=lambda: clock,
     )
     assert text in explain_age(node, age)
 

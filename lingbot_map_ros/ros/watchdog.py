@@ -82,8 +82,12 @@ class Watchdog:
 
 def explain_age(node: Node, age_s: float) -> str:
     """Say why the newest image may be so far from now, and what to change."""
-    if node.get_parameter("use_sim_time").value and not node.count_publishers("/clock"):
-        return "use_sim_time is true, but nobody publishes /clock: TF and ages have no time"
+    if node.get_parameter("use_sim_time").value and not node.get_clock().now().nanoseconds:
+        lacking = "nothing has come on" if node.count_publishers("/clock") else "nobody publishes"
+        return (
+            f"use_sim_time is true, but {lacking} /clock: TF and ages have no time; play the bag "
+            "with --clock (and not paused), start the simulation, or set use_sim_time: false"
+        )
     unit, name = next((u for u in _UNITS if abs(age_s) >= u[0]), _UNITS[-1])
     way = "behind" if age_s > 0 else "ahead of"
     return (
