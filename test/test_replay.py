@@ -124,6 +124,13 @@ def test_the_same_input_gives_the_same_files(bag, tmp_path):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
+def test_the_report_says_why_a_map_stays_nearly_empty(bag, tmp_path, capsys):
+    assert run("--bag", bag, "--output", tmp_path, "--depth-confidence-min", "900") == 0
+    (note,) = report_of(tmp_path)["notes"]
+    assert "only 0.0% of the depth reaches depth_confidence_min 900" in note
+    assert f"note: {note}" in capsys.readouterr().err
+
+
 def test_a_cut_bag_is_replayed_as_far_as_it_goes(tmp_path, capsys):
     path = write_messages(tmp_path / "bag", camera_messages(20), "sqlite3")
     cut(storage_file(path), 0.6)

@@ -102,6 +102,8 @@ class Mapper:
         self._segment: int | None = None
         self._seen: list[NDArray[np.float32]] | None = []
         """Confidences of the first keyframes; None once they are judged."""
+        self.complaint = ""
+        """Why the map stays nearly empty; empty if it does not."""
         self.segments = 0
         """Number of map segments that have a kept frame."""
 
@@ -183,8 +185,9 @@ class Mapper:
         if share < _SPARSE:
             # rounded down, so that what has exactly this confidence stays
             better = math.floor(1000 * np.quantile(confidence, 1 - _WORTH_KEEPING)) / 1000
-            logger.warning(
-                "only %.1f%% of the depth reaches depth_confidence_min %g, so the map stays nearly "
-                "empty: depth_confidence_min %.3f would keep %.0f%% of it, 1.0 all",
-                *(100 * share, limit, better, 100 * np.mean(confidence >= better)),
+            self.complaint = (
+                f"only {100 * share:.1f}% of the depth reaches depth_confidence_min {limit:g}, so "
+                f"the map stays nearly empty: depth_confidence_min {better:.3f} would keep "
+                f"{100 * np.mean(confidence >= better):.0f}% of it, 1.0 all"
             )
+            logger.warning(self.complaint)

@@ -136,7 +136,7 @@ class Runner:
         return image
 
     def finish(self) -> None:
-        """Take over the last decisions, and note which images have no pose."""
+        """Take over the last decisions, and note what is missing, and why."""
         self.stream.session.commit()
         self._settle()
         status = self.stream.session.status()
@@ -146,6 +146,8 @@ class Runner:
                 f"too few images at the end to start a stream: {status.gathered} of "
                 f"{status.needed} (num_scale_frames)"
             )
+        if self.stream.mapper.complaint:
+            notes.append(self.stream.mapper.complaint)
         if self._odometry is not None and not self.metric:
             notes.append("the odometry did not settle the scale: lengths are in model units")
         if self.withheld:
