@@ -93,9 +93,12 @@ def plot_map(
     axes = figure.subplots()
     axes.set_facecolor("0.93")
     low, high = trajectory.min(0), trajectory.max(0)
+    count = f"{len(xyz):,} points"
     if len(xyz):
         height = max(high[2] - float(np.median(xyz[:, 2])), 0.0)
         shown = xyz[:, 2] < high[2] + _HEADROOM * height + voxel
+        if not shown.all():
+            count = f"{np.count_nonzero(shown):,} of {count}, without those above the camera"
         xyz, rgb = xyz[shown], rgb[shown]
     if len(xyz):
         chosen = np.random.default_rng(0).permutation(len(xyz))[:_MOST_DRAWN_POINTS]
@@ -118,7 +121,7 @@ def plot_map(
     axes.plot(*trajectory[0, :2], "s", color="tab:green", markersize=7, label="start")
     axes.plot(*trajectory[-1, :2], "X", color="tab:red", markersize=8, label="end")
     _spatial(axes, "x", "y", unit)
-    axes.set_title(f"map from above: {len(xyz):,} points below the ceiling")
+    axes.set_title(f"map from above: {count}")
     axes.legend(loc="best", fontsize=9)
     _save(figure, path)
 
