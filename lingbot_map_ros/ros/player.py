@@ -22,13 +22,13 @@ from rosgraph_msgs.msg import Clock
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.integers import require_integers
 from lingbot_map_ros.ros.answers import Answers, message_class
+from lingbot_map_ros.ros.audience import Audience
 from lingbot_map_ros.ros.timeline import Timeline
 
 CLOCK_PERIOD_S = 0.01
 _FULL_RETRY_S = 0.005
 _FLUSH_S = 10.0
 _LINGER_S = 0.5
-_SETTLE_S = 0.3
 # Serialization header and stamp; what is shorter was damaged in the bag.
 _SMALLEST_MESSAGE = 12
 
@@ -120,36 +120,14 @@ class BagPlayer:
                 self.report.skipped_topics.append(topic)
                 continue
             self._publishers[topic] = node.create_publisher(kind, topic, self._qos(topic))
+        images = [self._publishers[t] for t in sorted(self._images) if t in self._publishers]
+        self._audience = Audience(
+            node, self._executor, self._answers, images, self._publishers.values()
+        )
 
     def wait_for_subscribers(self) -> bool:
-        """Wait up to ``options.wait`` seconds for a reader of an image topic.
-
-        With ``pace_by`` and several image topics that is a node that publishes the answers. Says
-        who is missing, and why where that can be seen; False if nobody came.
-        """
-        watched = self._image_publishers
-        deadline = time.monotonic() + self._options.wait
-        waiting_said = False
-        while True:
-            found = not watched or any(map(self._is_read, watched))
-            if found and self._answers.subscribe():
-                self._let_discovery_settle()
-                return True
-            if time.monotonic() >= deadline:
-                break
-            if not waiting_said:
-                names = ", ".join(p.topic_name for p in watched)
-                self._node.get_logger().info(f"waiting for a subscriber of {names}")
-                waiting_said = True
-            self._executor.spin_once(timeout_sec=0.05)
-        for publisher in watched:
-            if not self._is_read(publisher):
-                self._node.get_logger().warning(self._explain_absence(publisher))
-        if not self._answers.subscribe():
-            self._node.get_logger().warning(
-                f"nobody publishes {self._answers.topic}; images are not paced by it"
-            )
-        return found
+        """Wait up to ``options.wait`` seconds for a reader of an image topic; see `Audience`."""
+        return self._audience.wait(self._options.wait)
 
     def play(self, messages: Iterable[Recorded]) -> None:
         """Publish one round and return when all of it has gone out; call again for a loop."""
@@ -159,7 +137,7 @@ class BagPlayer:
             if publisher is None or len(message.data) < _SMALLEST_MESSAGE:
                 continue
             is_image = message.topic in self._images
-            paced = is_image and self._answers.heard and self._is_answered(publisher)
+            paced = is_image and self._answers.heard and self._audience.answers(publisher)
             if paced and self._answers.wait(self._options.pace_window - 1):
                 timeline.forgive_delay(message.stamp_ns)
             self._idle_until(timeline, message.stamp_ns)
@@ -192,45 +170,6 @@ class BagPlayer:
             reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
             durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
         )
-
-    def _is_answered(self, publisher: Publisher) -> bool:
-        """Whether answers to these images are to be expected, now or from a node that still loads.
-
-        Nobody answers another camera's images, or the same ones as JPEG, that only a viewer reads,
-        or nobody while somebody reads the others.
-        """
-        for is_read in (self._is_read, Publisher.get_subscription_count):
-            if any(map(is_read, self._image_publishers)):
-                return bool(is_read(publisher))
-        return True
-
-    def _is_read(self, publisher: Publisher) -> bool:
-        """Whether somebody subscribes; to one of several answered topics, one who answers."""
-        if self._answers.topic and len(self._image_publishers) > 1:
-            return self._answers.come_from_reader_of(publisher.topic_name)
-        return bool(publisher.get_subscription_count())
-
-    @property
-    def _image_publishers(self) -> list[Publisher]:
-        return [self._publishers[t] for t in sorted(self._images) if t in self._publishers]
-
-    def _let_discovery_settle(self) -> None:
-        """Wait until no more readers turn up: those of one node are found one after the other."""
-        readers, since = -1, time.monotonic()
-        while time.monotonic() < since + _SETTLE_S:
-            found = sum(p.get_subscription_count() for p in self._publishers.values())
-            if found != readers:
-                readers, since = found, time.monotonic()
-            self._executor.spin_once(timeout_sec=0.02)
-
-    def _explain_absence(self, publisher: Publisher) -> str:
-        name = publisher.topic_name
-        if publisher.get_subscription_count():
-            return f"the node that publishes {self._answers.topic} does not subscribe to {name}"
-        others = self._node.count_subscribers(name)
-        if others and not self._options.reliable:
-            return f"the subscribers of {name} want reliable messages: play with reliable QoS"
-        return f"nobody subscribes to {name} (a wrong name, namespace or ROS_DOMAIN_ID?)"
 
     def _idle_until(self, timeline: Timeline, stamp_ns: int) -> None:
         """Tick ``/clock`` until a message is due, the last time with the message's own stamp."""
