@@ -80,13 +80,37 @@ class LeapGuard:
         return True
 
 
+class _Row:
+    """The newest stamps that were taken, and those in order that came behind them since."""
+
+    def __init__(self) -> None:
+        self.taken: deque[int] = deque(maxlen=RESUME_FRAMES)
+        self.behind: deque[int] = deque(maxlen=RESTART_FRAMES)
+
+    def judge_behind(self, stamp_ns: int) -> Verdict:
+        """Judge a stamp that lies behind the last one taken."""
+        taken, behind = self.taken, self.behind
+        if behind and stamp_ns <= behind[-1]:
+            behind.clear()
+        behind.append(stamp_ns)
+        if len(behind) < RESUME_FRAMES:
+            return Verdict.OLD
+        known = len(taken) == RESUME_FRAMES
+        if known and behind[-RESUME_FRAMES] > taken[0]:
+            taken.extend(list(behind)[-RESUME_FRAMES:])
+            behind.clear()
+            return Verdict.ACCEPT
+        far = taken[-1] - stamp_ns >= RESTART_NS
+        restarted = far and (not known or len(behind) == RESTART_FRAMES)
+        return Verdict.RESTART if restarted else Verdict.OLD
+
+
 class StampGuard:
     """Lets stamps through that go forward, and notices a source that started again.
 
-    Images that come in order, but behind the last one, have gone on from before a stray stamp if
-    they are later than what was taken before the newest `RESUME_FRAMES` - 1; they are taken on.
-    Otherwise the source restarted; where so few were taken that nothing tells, that is believed as
-    soon.
+    Images that come in order, but behind the last one, go on from before a stray stamp, or two, if
+    they are later than what was taken before those; they are taken on. Otherwise the source
+    restarted, which is believed as soon where so little was taken that nothing tells.
 
     For one thread at a time, except for `forget`.
 
@@ -98,8 +122,7 @@ class StampGuard:
 
     def __init__(self, *, doubts: bool = True) -> None:
         self._doubts = doubts
-        self._taken: deque[int] = deque(maxlen=RESUME_FRAMES)
-        self._behind: deque[int] = deque(maxlen=RESTART_FRAMES)
+        self._row = _Row()
         self._leap = LeapGuard()
         self._barrier: int | None = None
         self._barrier_until = 0.0
@@ -113,10 +136,9 @@ class StampGuard:
 
     def forget(self, time_jumped: bool = False) -> None:
         """Accept any stamp next; after a jump in time, none that continues the time before it."""
-        taken, self._taken = self._taken, deque(maxlen=RESUME_FRAMES)
+        taken, self._row = self._row.taken, _Row()
         if time_jumped and taken:
             self._barrier, self._barrier_until = taken[-1], time.monotonic() + STRAGGLER_S
-        self._behind.clear()
         self._leap = LeapGuard()
 
     def judge(self, stamp_ns: int, now_ns: int) -> Verdict:
@@ -130,26 +152,16 @@ class StampGuard:
                 return Verdict.STRAGGLER
         if self._doubts and not self._leap.admits(stamp_ns, now_ns):
             return Verdict.AHEAD
-        if not self._taken or stamp_ns > self._taken[-1]:
-            self._taken.append(stamp_ns)
-            self._behind.clear()
+        # `forget` may put another one in its place meanwhile
+        row = self._row
+        if not row.taken or stamp_ns > row.taken[-1]:
+            row.taken.append(stamp_ns)
+            row.behind.clear()
             return Verdict.ACCEPT
-        if stamp_ns == self._taken[-1]:
+        if stamp_ns == row.taken[-1]:
             return Verdict.DUPLICATE
-        return self._judge_behind(stamp_ns)
-
-    def _judge_behind(self, stamp_ns: int) -> Verdict:
-        self.behind_ns = self._taken[-1] - stamp_ns
-        if self._behind and stamp_ns <= self._behind[-1]:
-            self._behind.clear()
-        self._behind.append(stamp_ns)
-        if len(self._behind) < RESUME_FRAMES:
-            return Verdict.OLD
-        known = len(self._taken) == RESUME_FRAMES
-        if known and self._behind[-RESUME_FRAMES] > self._taken[0]:
-            self._taken.extend(list(self._behind)[-RESUME_FRAMES:])
-            self._behind.clear()
+        self.behind_ns = row.taken[-1] - stamp_ns
+        verdict = row.judge_behind(stamp_ns)
+        if verdict is Verdict.ACCEPT:
             self._leap = LeapGuard()  # it took the stray one for punctual
-            return Verdict.ACCEPT
-        restarted = not known or len(self._behind) == RESTART_FRAMES
-        return Verdict.RESTART if restarted and self.behind_ns >= RESTART_NS else Verdict.OLD
+        return verdict
