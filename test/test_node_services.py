@@ -25,7 +25,7 @@ from sensor_msgs.msg import Image, PointCloud2
 from lingbot_map_ros.ros.conversions import SUPPORTED_ENCODINGS
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.size_guard import CHANGED_FRAMES
-from lingbot_map_ros.ros.stamps import RESTART_FRAMES
+from lingbot_map_ros.ros.stamps import RESTART_FRAMES, RESUME_FRAMES
 
 pytest_plugins = ["node_fixtures"]
 
@@ -300,6 +300,21 @@ def test_old_and_duplicate_stamps_are_dropped_and_counted(client, camera, fresh)
     assert len(fresh) == seen
     assert client.status().figures["epoch"] == before["epoch"]
     feed(camera, fresh, 1)
+
+
+def test_the_stream_goes_on_from_before_a_stray_stamp(client, camera, fresh):
+    feed(camera, fresh, 4)
+    before = client.status().figures
+    stamp = camera.stamp_ns
+    stray = camera.send(step_ns=6_000_000_000)
+    wait_until(lambda: stamp_of(fresh[-1]) == stray, 20)
+    camera.stamp_ns = stamp
+    for _ in range(RESUME_FRAMES - 1):
+        camera.send()
+    results = feed(camera, fresh, 2)
+    assert stamp_of(results[0]) == stamp + RESUME_FRAMES * 100_000_000
+    skipped = int(before.get("skipped: old_stamp", 0)) + RESUME_FRAMES - 1
+    client.wait_for_figures({"epoch": before["epoch"], "skipped: old_stamp": str(skipped)})
 
 
 def test_a_source_that_starts_again_without_a_clock_is_followed(client, camera, fresh, node):
