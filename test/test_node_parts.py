@@ -154,6 +154,19 @@ def test_a_source_has_restarted_soon_where_nothing_tells_what_was_before_a_stray
     assert set(late[1:]) == {Verdict.OLD}
 
 
+@pytest.mark.parametrize(
+    ("first", "skipped"),
+    [(1, RESTART_FRAMES - 1), (97.5, RESUME_FRAMES - 1), (5000, AHEAD_FRAMES - 1)],
+)
+def test_images_that_all_come_twice_break_no_row(first, skipped):
+    guard = StampGuard()
+    judged(guard, *(at for at in [*range(90, 98), 105] for _ in range(2)))
+    verdicts = judged(guard, *(first + i // 2 / 10 for i in range(2 * RESTART_FRAMES)))
+    taken = Verdict.RESTART if first == 1 else Verdict.ACCEPT
+    assert verdicts.index(taken) == 2 * skipped
+    assert Verdict.DUPLICATE not in verdicts[: 2 * skipped]
+
+
 def test_after_a_time_jump_images_from_before_it_are_stragglers(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

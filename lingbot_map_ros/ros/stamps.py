@@ -72,8 +72,9 @@ class LeapGuard:
             self._ahead, self._ahead_count = None, 0
             self._lag = lag if self._lag is None else min(lag, self._lag)
             return True
-        in_order = self._ahead is not None and stamp_ns > self._ahead
-        self._ahead, self._ahead_count = stamp_ns, self._ahead_count + 1 if in_order else 1
+        if stamp_ns != self._ahead:
+            in_order = self._ahead is not None and stamp_ns > self._ahead
+            self._ahead, self._ahead_count = stamp_ns, self._ahead_count + 1 if in_order else 1
         if self._steady >= STEADY_FRAMES and self._ahead_count < AHEAD_FRAMES:
             return False
         self._lag, self._steady = lag, 0
@@ -90,7 +91,9 @@ class _Row:
     def judge_behind(self, stamp_ns: int) -> Verdict:
         """Judge a stamp that lies behind the last one taken."""
         taken, behind = self.taken, self.behind
-        if behind and stamp_ns <= behind[-1]:
+        if behind and stamp_ns == behind[-1]:
+            return Verdict.OLD
+        if behind and stamp_ns < behind[-1]:
             behind.clear()
         behind.append(stamp_ns)
         if len(behind) < RESUME_FRAMES:
@@ -110,7 +113,8 @@ class StampGuard:
 
     Images that come in order, but behind the last one, go on from before a stray stamp, or two, if
     they are later than what was taken before those; they are taken on. Otherwise the source
-    restarted, which is believed as soon where so little was taken that nothing tells.
+    restarted, which is believed as soon where so little was taken that nothing tells. Images that
+    come twice count once.
 
     For one thread at a time, except for `forget`.
 
