@@ -16,6 +16,7 @@ from node_harness import wait_until
 from lingbot_map_ros.errors import CheckpointError
 from lingbot_map_ros.geometry.poses import make_pose, quaternion_to_matrix, rotation_angle
 from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL, PoseError, base_pose
+from lingbot_map_ros.ros.input import Input
 from lingbot_map_ros.ros.mailbox import Mailbox, MailboxClosedError
 from lingbot_map_ros.ros.odom_buffer import KEEP, OdomBuffer, odom_complaints
 from lingbot_map_ros.ros.parameters import Parameters
@@ -392,3 +393,30 @@ def test_odometry_of_other_frames_is_named_where_it_is_used(child, world, used, 
     complaints = odom_complaints(msg, Parameters(**used))
     assert len(complaints) == len(said)
     assert all(words in complaint for words, complaint in zip(said, complaints, strict=True))
+
+
+@pytest.mark.parametrize("end", ["silence", "pause", "stop"])
+def test_what_was_skipped_before_images_stopped_is_not_every_image_since(monkeypatch, end):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    clock = SimpleNamespace(now=lambda: SimpleNamespace(nanoseconds=0))
+    node = SimpleNamespace(resolve_topic_name=lambda name: name, get_clock=lambda: clock)
+    source = Input(node, Parameters(use_camera_info=False), Mailbox(), on_restart=None)
+
+    def receive(*stamps):
+        for sec in stamps:
+            stamp = SimpleNamespace(sec=sec, nanosec=0)
+            source._on_image(SimpleNamespace(header=SimpleNamespace(stamp=stamp)))
+
+    receive(5, 5)
+    now[0] = 3.0
+    receive(5)
+    assert source.refused_for == 3.0
+    now[0] = 60.0
+    if end == "pause":
+        source.paused = True
+        receive(6)
+    elif end == "stop":
+        source.stop()
+        source.images.tick()
+    assert source.refused_for == (3.0 if end == "silence" else 0.0)

@@ -140,6 +140,7 @@ class Input:
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
         self._subscriptions = []
+        self.refusal = ""
 
     def destroy(self) -> None:
         """Unsubscribe from everything; safe to repeat."""
@@ -161,13 +162,15 @@ class Input:
 
     @property
     def refused_for(self) -> float:
-        """Seconds in which every image was skipped for its stamp."""
-        return time.monotonic() - self._refused_since if self.refusal else 0.0
+        """Seconds, up to the newest image, in which every one was skipped for its stamp."""
+        since = time.monotonic() - self._refused_since
+        return max(0.0, since - self.images.age) if self.refusal else 0.0
 
     def _on_image(self, msg: Any) -> None:
         self.images.tick()
         stamp_ns = msg.header.stamp.sec * 1_000_000_000 + msg.header.stamp.nanosec
         if self.paused:
+            self.refusal = ""
             self.skipped.add("paused")
             return
         now_ns = self._node.get_clock().now().nanoseconds

@@ -61,7 +61,7 @@ class InputSnapshot:
     skipped: Mapping[str, int]
     not_sent: int
     refused_for: float = 0.0
-    """Seconds in which every image was skipped for its stamp."""
+    """Seconds, up to the newest image, in which every one was skipped for its stamp."""
     refusal: str = ""
 
 
