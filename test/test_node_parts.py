@@ -122,6 +122,7 @@ def test_a_source_has_restarted_when_many_in_order_are_far_behind():
     judged(guard, 98, 99, 100)
     verdicts = judged(guard, *range(1, RESTART_FRAMES + 1))
     assert verdicts == [Verdict.OLD] * (RESTART_FRAMES - 1) + [Verdict.RESTART]
+    assert guard.behind_ns == 99 * SECOND
     guard = StampGuard()
     judged(guard, *(100 + s / 10 for s in range(3)))
     shuffled = judged(guard, *list(range(8, 0, -1)) * 5)

@@ -32,6 +32,7 @@ from lingbot_map_ros.replay import cli, program
 from lingbot_map_ros.replay.evaluation import Evaluation, read_tum
 from lingbot_map_ros.replay.options import SHARED, parse
 from lingbot_map_ros.ros.parameters import Parameters
+from lingbot_map_ros.ros.stamps import RESTART_FRAMES
 from lingbot_map_ros.streaming.image_files import preprocess_file
 from lingbot_map_ros.streaming.preprocessing import Preprocessor
 
@@ -129,6 +130,21 @@ def test_the_report_says_why_a_map_stays_nearly_empty(bag, tmp_path, capsys):
     (note,) = report_of(tmp_path)["notes"]
     assert "only 0.0% of the depth reaches depth_confidence_min 900" in note
     assert f"note: {note}" in capsys.readouterr().err
+
+
+def test_a_clock_that_was_set_back_does_not_mix_the_poses(tmp_path):
+    def messages():
+        for index in range(36):
+            time = START_NS + index * PERIOD_NS
+            yield "/image", time, image_message(index, time - (index >= 20) * 20 * PERIOD_NS)
+
+    assert run("--bag", write_messages(tmp_path / "bag", messages()), "--output", tmp_path) == 3
+    stamps, _ = read_tum(tmp_path / "trajectory.tum")
+    assert np.count_nonzero(np.diff(stamps) < 0) == 1
+    report = report_of(tmp_path)
+    assert report["frames"]["left_out"] == RESTART_FRAMES - 1
+    # 1.9 s and 0.6 s, less what a frame without a pose takes away
+    assert 2.2 < report["trajectory"]["seconds"] < 2.6
 
 
 def test_a_cut_bag_is_replayed_as_far_as_it_goes(tmp_path, capsys):

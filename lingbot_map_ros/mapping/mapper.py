@@ -156,7 +156,7 @@ class Mapper:
         return write_colmap(directory, self.cameras(world), *self.points(world))
 
     def _settle(self, result: FrameResult, kept: bool) -> None:
-        self.trajectory.add(result.stamp_ns, result.pose_map, kept)
+        self.trajectory.add(result.index, result.stamp_ns, result.pose_map, kept)
         if not kept:
             return
         if result.segment != self._segment:

@@ -77,8 +77,8 @@ class Trajectory:
     """
 
     def __init__(self, path_max_length: int = 5000, max_poses: int = 100_000):
-        self._keyframes = ThinningLog(12, max_poses)
-        self._others = ThinningLog(12, max_poses)
+        self._keyframes = ThinningLog(12 + 1, max_poses)
+        self._others = ThinningLog(12 + 1, max_poses)
         self._path: deque[tuple[int, NDArray[np.float64]]] = deque(maxlen=path_max_length)
 
     def __len__(self) -> int:
@@ -89,9 +89,9 @@ class Trajectory:
         """One in this many frames is kept; 1 until the trajectory was first thinned."""
         return max(self._keyframes.stride, self._others.stride)
 
-    def add(self, stamp_ns: int, T: NDArray[np.float64], keyframe: bool) -> None:
-        """Append a pose [4, 4]."""
-        row = np.asarray(T, np.float64)[:3].ravel()
+    def add(self, index: int, stamp_ns: int, T: NDArray[np.float64], keyframe: bool) -> None:
+        """Append the pose [4, 4] of the stream's frame `index`; they need not come in order."""
+        row = np.append(np.asarray(T, np.float64)[:3], index)
         (self._keyframes if keyframe else self._others).add(stamp_ns, row)
         if keyframe:
             self._path.append((stamp_ns, np.array(T, np.float64)))
@@ -120,14 +120,17 @@ class Trajectory:
     def poses(
         self, world: Sim3 = IDENTITY, keyframes_only: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Stamps [N] in rising order and poses [N, 4, 4], moved by `world`."""
+        """Stamps [N] and poses [N, 4, 4] in the order of the frames, moved by `world`.
+
+        Stamps rise but where the camera's clock was set back or one of them was wrong.
+        """
         stamps, rows = self._keyframes.rows()
         if not keyframes_only:
             other_stamps, other_rows = self._others.rows()
             stamps, rows = np.append(stamps, other_stamps), np.concatenate((rows, other_rows))
-        order = np.argsort(stamps, kind="stable")
+        order = np.argsort(rows[:, 12])
         poses = np.tile(np.eye(4), (len(order), 1, 1))
-        poses[:, :3] = rows[order].reshape(-1, 3, 4)
+        poses[:, :3] = rows[order, :12].reshape(-1, 3, 4)
         return stamps[order], world.apply_pose(poses)
 
     def write_tum(self, path: Path, world: Sim3 = IDENTITY, keyframes_only: bool = False) -> int:

@@ -184,6 +184,7 @@ def _summarise(results: dict[tuple[str, str, str], dict[str, Any]], truth: Path)
 def _path_length(truth: Path, stamps: NDArray[np.float64]) -> float:
     """Metres that the truth travels while it is compared."""
     times, positions = read_tum(truth)
-    inside = (times >= stamps[0] - MAX_DIFFERENCE_S) & (times <= stamps[-1] + MAX_DIFFERENCE_S)
+    low, high = stamps.min() - MAX_DIFFERENCE_S, stamps.max() + MAX_DIFFERENCE_S
+    inside = (times >= low) & (times <= high)
     steps = np.diff(positions[inside], axis=0)
     return float(np.linalg.norm(steps, axis=1).sum())

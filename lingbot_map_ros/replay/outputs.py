@@ -87,7 +87,8 @@ def draw(
     if evaluation is not None and truth is not None:
         times, true_positions = read_tum(truth)
         A = evaluation.alignment
-        compared = (times >= evaluation.stamps[0] - 1) & (times <= evaluation.stamps[-1] + 1)
+        low, high = evaluation.stamps.min() - 1, evaluation.stamps.max() + 1
+        compared = (times >= low) & (times <= high)
         rmse, percent = evaluation.summary["ate"]["sim3"]["rmse"], evaluation.summary["ate_percent"]
         share = "" if percent is None else f" ({percent:.2f}% of the way)"
         plots.plot_trajectory(

@@ -23,7 +23,8 @@ def describe(
     keyframes, _ = mapper.trajectory.poses(keyframes_only=True)
     positions = runner.world.apply(poses[:, :3, 3])
     length = float(np.linalg.norm(np.diff(positions, axis=0), axis=1).sum())
-    duration = int(stamps[-1] - stamps[0]) * 1e-9 if len(stamps) else 0.0
+    # where the camera's clock was set back no time passed
+    duration = int(np.diff(stamps).clip(0).sum()) * 1e-9
     return {
         "version": _version(),
         "source": source.name,

@@ -73,7 +73,7 @@ class Losses:
 
 
 class Source(Protocol):
-    """A recording that gives frames in the order of their stamps.
+    """A recording that gives frames in their order.
 
     Attributes
     ----------

@@ -131,7 +131,7 @@ class StampGuard:
         self._barrier: int | None = None
         self._barrier_until = 0.0
         self.behind_ns = 0
-        """How far the last old stamp lay behind."""
+        """How far the source went back that restarted last."""
 
     @property
     def ahead_ns(self) -> int:
@@ -164,8 +164,9 @@ class StampGuard:
             return Verdict.ACCEPT
         if stamp_ns == row.taken[-1]:
             return Verdict.DUPLICATE
-        self.behind_ns = row.taken[-1] - stamp_ns
         verdict = row.judge_behind(stamp_ns)
+        if verdict is Verdict.RESTART:
+            self.behind_ns = row.taken[-1] - row.behind[0]
         if verdict is Verdict.ACCEPT:
             self._leap = LeapGuard()  # it took the stray one for punctual
         return verdict
