@@ -3,13 +3,14 @@
 """The GPU measurements in small, on the CPU: they measure, survive failures, and judge."""
 
 import argparse
+import cProfile
 import json
 
 import gpu_endurance
 import pytest
 import torch
 from gpu.attention_kernels import FullCache, ways
-from gpu.benchmark_runs import measure_exact, measure_ours
+from gpu.benchmark_runs import costliest, measure_exact, measure_ours
 from gpu.benchmark_tables import benchmark_tables
 from gpu.comparison import differences
 from gpu.endurance_runs import Stream, growth
@@ -19,6 +20,7 @@ from gpu.tables import attention_table, table
 from gpu.timing import replay_ms
 
 from lingbot_map_ros.models.config import GCTConfig
+from lingbot_map_ros.ros.rates import Rate, Tally
 
 CPU = torch.device("cpu")
 FRAMES = 12
@@ -131,3 +133,11 @@ def test_tables():
     found = {"median_ms": 1, "tflops": 2, "relative_error": 0.1, "max_error": 0.2, "how": "graph"}
     report = {"machine": {"gpu": "x"}, "problem": {"queries": 1, "keys": 2, "heads": 3}}
     assert "graph" in attention_table({**report, "ways": {"paged": found}})
+
+
+def test_functions_of_one_name_are_told_apart():
+    profile = cProfile.Profile()
+    with profile:
+        Rate(), Tally()
+    names = [name.split(":")[0] for name in costliest(profile)]
+    assert names.count("rates.__init__") == 2

@@ -226,20 +226,21 @@ def _session(model: GCTStream, options: argparse.Namespace) -> dict[str, Any]:
         "step_alone_ms": alone,
         "added_ms": round(summary(times)["median"] - alone, 3),
         "withheld": session.status().withheld,
-        "profile_ms": _costliest(profile),
+        "profile_ms": costliest(profile),
     }
 
 
-def _costliest(profile: cProfile.Profile) -> dict[str, float]:
+def costliest(profile: cProfile.Profile) -> dict[str, float]:
     """Milliseconds a frame in the library's costliest functions, with what they call.
 
-    The profiler's own time is in them, more where more functions are called.
+    They are named by module, name and line, for several of a module may have one name. The
+    profiler's own time is in them, more where more functions are called.
     """
     package = str(Path(lingbot_map_ros.__file__).parent)
     totals = {
-        f"{Path(entry.code.co_filename).stem}.{entry.code.co_name}": entry.totaltime
+        f"{Path(code.co_filename).stem}.{code.co_name}:{code.co_firstlineno}": entry.totaltime
         for entry in profile.getstats()
-        if not isinstance(entry.code, str) and entry.code.co_filename.startswith(package)
+        if not isinstance(code := entry.code, str) and code.co_filename.startswith(package)
     }
     ordered = sorted(totals.items(), key=lambda item: -item[1])[:COSTLIEST]
     return {name: round(1e3 * seconds / BARE_FRAMES, 3) for name, seconds in ordered}
