@@ -41,7 +41,7 @@ def pose(x=0.0, y=0.0, z=0.0, q=(0.0, 0.0, 0.0, 1.0)):
     return make_pose(quaternion_to_matrix(np.array(q)), [x, y, z])
 
 
-def judged(guard, *seconds, now=0):
+def judged(guard, *seconds, now=1):
     """Verdicts on stamps at these seconds, of images that all come at the second ``now``."""
     return [guard.judge(int(at * SECOND), now * SECOND) for at in seconds]
 
@@ -56,6 +56,16 @@ def test_accepted_stamps_rise_or_are_those_of_a_row_in_order(seconds):
             in_order = len(row) == RESUME_FRAMES and row == sorted(set(row))
             assert at > last or in_order
             last = at
+
+
+def test_a_clock_that_stands_at_zero_doubts_no_stamp_and_leaves_no_trace():
+    """As one for which no /clock has come yet."""
+    guard = StampGuard()
+    verdicts = judged(guard, *range(1000, 1020), 1050, 1051, now=0)
+    assert verdicts == [Verdict.ACCEPT] * 22
+    for second in range(1052, 1065):
+        assert judged(guard, second, now=second) == [Verdict.ACCEPT]
+    assert judged(guard, 9000, now=1065) == [Verdict.AHEAD]
 
 
 def test_stamps_are_named_by_what_is_wrong_with_them():
@@ -112,9 +122,9 @@ def test_gaps_that_the_clock_has_seen_cost_no_image():
     assert judged(guard, 7201, 7202, now=7202) == [Verdict.ACCEPT] * 2
     # Taken late, after the node was busy: both sides of a pause, one right after the other.
     assert judged(guard, 7203, 7204, 7230, 7231, 7260, now=7260) == [Verdict.ACCEPT] * 5
-    assert judged(guard, 9999, now=0) == [Verdict.AHEAD]  # a clock that went back tells nothing
+    assert judged(guard, 9999, now=1) == [Verdict.AHEAD]  # a clock that went back tells nothing
     guard.forget()
-    assert judged(guard, 9999, now=0) == [Verdict.ACCEPT]
+    assert judged(guard, 9999, now=1) == [Verdict.ACCEPT]
 
 
 def test_a_source_has_restarted_when_many_in_order_are_far_behind():

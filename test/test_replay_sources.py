@@ -108,6 +108,14 @@ def test_unusable_images_are_left_out_and_named(tmp_path):
     assert "not later" in source.losses.sentences[2]
 
 
+def test_the_first_image_that_the_network_can_take_tells_size_and_frame(tmp_path):
+    before = START_NS - PERIOD_NS
+    tiny = TOPIC, before, image_message(0, before, np.zeros((2, 4, 3), np.uint8))
+    with Bag(write_messages(tmp_path / "bag", [tiny, *camera_messages(3)])) as bag:
+        source = BagSource(bag, "", EVERYTHING)
+        assert source.size == (48, 64) and source.camera is not None
+
+
 def test_a_stamp_far_ahead_costs_one_image_and_a_gap_none(tmp_path):
     def messages():
         for index in range(6):

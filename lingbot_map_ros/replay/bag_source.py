@@ -10,7 +10,7 @@ import numpy as np
 from lingbot_map_ros.errors import InputError, SourceError
 from lingbot_map_ros.replay.bag import IMAGE_TYPES, Bag, decode
 from lingbot_map_ros.replay.source import Frame, Losses, Span, Thinning
-from lingbot_map_ros.ros.camera_info import camera_model
+from lingbot_map_ros.ros.camera_info import SMALLEST_SIDE, camera_model
 from lingbot_map_ros.ros.conversions import compressed_to_rgb, image_to_rgb
 from lingbot_map_ros.ros.intensity_window import IntensityWindow
 from lingbot_map_ros.ros.stamps import StampGuard, Verdict
@@ -99,14 +99,15 @@ class BagSource:
         return (image_to_rgb if raw else compressed_to_rgb)(message, window)
 
     def _first_image(self) -> tuple[str, tuple[int, int] | None]:
-        """Frame and size (H, W) of the first readable image; empty and None without one."""
+        """Frame and size (H, W) of the first usable image; empty and None without one."""
         for record in self._bag.messages([self.topic], self._start, self._stop):
             try:
                 message = decode(record)
                 shape = self._convert(message, IntensityWindow()).shape
             except (SourceError, InputError):
                 continue
-            return str(message.header.frame_id).lstrip("/"), shape[:2]
+            if min(shape[:2]) >= SMALLEST_SIDE:
+                return str(message.header.frame_id).lstrip("/"), shape[:2]
         return "", None
 
     def _calibration(self, height: int, width: int) -> CameraModel | None:

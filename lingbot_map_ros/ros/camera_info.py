@@ -11,7 +11,7 @@ import numpy as np
 
 from lingbot_map_ros.streaming.camera_model import CameraModel, CameraModelError
 
-_PATCH = 14
+SMALLEST_SIDE = 14
 """Pixels of a side of a patch: the network takes no image with a side below that."""
 
 
@@ -41,7 +41,7 @@ def image_size(msg: Any) -> tuple[int, int] | None:
     A size that no image may have is a placeholder.
     """
     width, height = _geometry(msg).image
-    return (height, width) if min(height, width) >= _PATCH else None
+    return (height, width) if min(height, width) >= SMALLEST_SIDE else None
 
 
 class _Geometry(NamedTuple):

@@ -146,7 +146,10 @@ class StampGuard:
         self._leap = LeapGuard()
 
     def judge(self, stamp_ns: int, now_ns: int) -> Verdict:
-        """Judge the stamp of an image that comes at ``now_ns``; an accepted one is the last."""
+        """Judge the stamp of an image that comes at ``now_ns``; an accepted one is the last.
+
+        A clock that stands at 0, as one for which no ``/clock`` has come, doubts nothing.
+        """
         if stamp_ns < 0:
             return Verdict.NEGATIVE
         if self._barrier is not None:
@@ -154,7 +157,7 @@ class StampGuard:
                 self._barrier = None
             elif stamp_ns >= self._barrier:
                 return Verdict.STRAGGLER
-        if self._doubts and not self._leap.admits(stamp_ns, now_ns):
+        if self._doubts and now_ns and not self._leap.admits(stamp_ns, now_ns):
             return Verdict.AHEAD
         # `forget` may put another one in its place meanwhile
         row = self._row
