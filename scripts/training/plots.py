@@ -12,10 +12,10 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
 _FIGURES = {
-    "held-out ATE (share of path)": ("evaluation", "ate"),
-    "held-out rotation over 10 frames (degrees)": ("evaluation", "rpe_deg"),
-    "held-out AbsRel": ("evaluation", "absrel"),
-    "held-out field of view (degrees)": ("evaluation", "fov_deg"),
+    "validation ATE (share of path)": ("evaluation", "ate"),
+    "validation rotation over 10 frames (degrees)": ("evaluation", "rpe_deg"),
+    "validation AbsRel": ("evaluation", "absrel"),
+    "validation field of view (degrees)": ("evaluation", "fov_deg"),
     "loss": ("training", "loss"),
     "relative rotation loss": ("training", "pair_rotation"),
     "relative translation loss": ("training", "pair_translation"),
