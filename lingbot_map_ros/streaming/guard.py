@@ -136,10 +136,14 @@ class Guard:
     contrast: History = History()
     agreement: History = History()
 
-    def is_blank(self, contrast: float) -> bool:
-        """Whether an image of this contrast shows nothing where others showed a scene."""
+    def is_blank(self, contrast: float, *, starting: bool) -> bool:
+        """Whether an image of this contrast shows nothing where others showed a scene.
+
+        A segment never starts from one: its scale frames decide about the unit of all that follows.
+        """
         usual = self.contrast
-        return contrast < BLANK_CONTRAST and usual.armed and usual.median() > SEEN_CONTRAST
+        expected = starting or (usual.armed and usual.median() > SEEN_CONTRAST)
+        return contrast < BLANK_CONTRAST and expected
 
     def reject(self, view: View, lost: int) -> str:
         """Say why a frame cannot be true; empty if it can.

@@ -56,7 +56,7 @@ class Stepper:
     ) -> tuple[StreamState, list[FrameResult]]:
         """Process one frame; see `StreamingSession.step`."""
         self.emptied = False
-        if state.track.guard.is_blank(frame.contrast):
+        if state.track.guard.is_blank(frame.contrast, starting=not state.open):
             return self._withhold(state, "the image is blank", showed=False), []
         if not state.open:
             return self._gather(state, frame)
