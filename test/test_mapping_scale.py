@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metres per model unit: from a path known in both worlds."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
@@ -99,9 +101,19 @@ def test_without_motion_nothing_settles():
     estimator = ScaleEstimator("odometry")
     assert drive(estimator, jitter=0.05, step=0.0) is None
     assert not estimator.settled
+    assert estimator.missing == "the robot moved 0.0 m of the 1 m needed"
     short = ScaleEstimator("odometry")
     assert drive(short, steps=30) is None
     assert (short.settled, short.scale) == (False, 1.0)
+    assert re.fullmatch(r"the robot moved 0\.[789] m of the 1 m needed", short.missing)
+
+
+def test_steps_that_are_too_long_are_counted():
+    estimator = ScaleEstimator("odometry")
+    assert drive(estimator, steps=10, step=0.5) is None
+    assert estimator.missing == (
+        "the path has 10 of the 16 places needed, which lie 0.1 m apart or further"
+    )
 
 
 def test_a_scale_that_changes_along_the_path_does_not_settle():
@@ -112,6 +124,26 @@ def test_a_scale_that_changes_along_the_path_does_not_settle():
         estimator.add(model, make_pose(np.eye(3), np.array([x, 0, 0])), i * FRAME_NS)
     assert not estimator.settled
     assert len(estimator._knots) <= MAX_KNOTS
+    for part in ("first half", "second half"):
+        assert re.search(rf"{part} by \d+\.\d %", estimator.missing)
+    assert estimator.missing.endswith("(less than 2 % is needed)")
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+@pytest.mark.parametrize(
+    ("moves", "said"),
+    [
+        pytest.param(lambda i: 0, "the model sees no motion", id="stands"),
+        pytest.param(lambda i: max(i - 100, 0), "first half by over 100 %", id="stood"),
+    ],
+)
+def test_a_model_that_sees_no_motion_is_named(moves, said):
+    estimator = ScaleEstimator("odometry")
+    for i in range(200):
+        model = make_pose(np.eye(3), np.array([0.01 * moves(i), 0, 0]))
+        estimator.add(model, make_pose(np.eye(3), np.array([0.03 * i, 0, 0])), i * FRAME_NS)
+    assert not estimator.settled
+    assert said in estimator.missing
 
 
 def test_a_settled_scale_is_held():
@@ -122,7 +154,7 @@ def test_a_settled_scale_is_held():
     for i in range(100):
         T = make_pose(np.eye(3), np.array([float(i), 0, 0]))
         estimator.add(T, T, (10_000 + i) * 10**9)
-    assert (estimator.scale, estimator.settled) == (held, True)
+    assert (estimator.scale, estimator.settled, estimator.missing) == (held, True, "")
 
 
 def test_bad_poses_and_stamps_are_left_out():
@@ -134,6 +166,9 @@ def test_bad_poses_and_stamps_are_left_out():
         estimator.add(good, bad, i * FRAME_NS)
         estimator.add(good, good, 5)
     assert not estimator.settled
+    only_bad = ScaleEstimator("odometry")
+    only_bad.add(bad, bad, 1)
+    assert only_bad.missing == "no odometry matched an image yet"
 
 
 def test_fixed_and_none():
@@ -144,6 +179,7 @@ def test_fixed_and_none():
     none = ScaleEstimator("none", 2.5)
     drive(none)
     assert (none.scale, none.settled) == (1.0, False)
+    assert fixed.missing == none.missing == ""
 
 
 @pytest.mark.parametrize("arguments", [("fixed", 0), ("fixed", np.nan), ("wheel", 1)])

@@ -5,6 +5,7 @@
 import csv
 import json
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -237,6 +238,17 @@ def test_odometry_gives_metres(tmp_path, monkeypatch):
         np.sort(2.5 * read_ply(plain / "map.ply")["xyz"], axis=0),
         rtol=1e-4, atol=1e-4,
     )  # fmt: skip
+
+
+def test_odometry_that_gives_no_scale_says_why(tmp_path, capsys):
+    path = write_messages(tmp_path / "bag", truth_messages(6))
+    run("--bag", path, "--output", tmp_path / "out", "--scale-source", "odometry")
+    assert report_of(tmp_path / "out")["unit"] != "m"
+    assert re.search(
+        r"the odometry did not settle the scale: the robot moved 0\.\d m of the 1 m needed; "
+        "lengths are in model units",
+        capsys.readouterr().err,
+    )
 
 
 def test_a_folder_and_a_video_are_replayed(tmp_path):

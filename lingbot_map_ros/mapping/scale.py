@@ -67,6 +67,8 @@ class ScaleEstimator:
         """Metres per model unit: the best guess so far, final once `settled`."""
         self.settled = source == "fixed"
         """Whether the scale is known, for odometry within about 3 %."""
+        self.missing = "no odometry matched an image yet" if source == "odometry" else ""
+        """Why odometry has not settled the scale yet, in words; empty once it has."""
         self._spacing = KNOT_SPACING
         self._knots: list[NDArray[np.float64]] = []
         self._last: _Place | None = None
@@ -108,18 +110,45 @@ class ScaleEstimator:
     def _estimate(self) -> None:
         knots = np.array(self._knots)
         extent = np.linalg.norm(knots[:, None, 3:] - knots[None, :, 3:], axis=-1).max()
-        if len(knots) < MIN_KNOTS or extent < MIN_EXTENT:
+        if extent < MIN_EXTENT:
+            self.missing = f"the robot moved {extent:.1f} m of the {MIN_EXTENT:g} m needed"
+            return
+        if len(knots) < MIN_KNOTS:
+            self.missing = (
+                f"the path has {len(knots)} of the {MIN_KNOTS} places needed, which lie "
+                f"{self._spacing:g} m apart or further"
+            )
             return
         scale = _repeated_median(knots)
         half = len(knots) // 2
-        opinions = (
-            _repeated_median(knots[:half]),
-            _repeated_median(knots[half:]),
-            _median_of_steps(knots),
-        )
-        if math.isfinite(scale):
-            self.scale = scale
-            self.settled = all(abs(math.log(other / scale)) < AGREEMENT for other in opinions)
+        if not math.isfinite(scale):
+            self.missing = "the model sees no motion"
+            return
+        opinions = {
+            "first half": _repeated_median(knots[:half]),
+            "second half": _repeated_median(knots[half:]),
+            "short steps": _median_of_steps(knots),
+        }
+        self.scale = scale
+        apart = {name: abs(math.log(other / scale)) for name, other in opinions.items()}
+        self.missing = _disagreement(apart)
+        self.settled = not self.missing
+
+
+def _disagreement(apart: dict[str, float]) -> str:
+    """Say which parts of a path disagree with its scale, by their relative differences."""
+    # what the model saw no motion in has no number
+    said = [
+        f"{name} by {f'{100 * by:.1f}' if by < 1 else 'over 100'} %"
+        for name, by in apart.items()
+        if not by < AGREEMENT
+    ]
+    if not said:
+        return ""
+    return (
+        f"the scales along the path disagree with that of all of it: {', '.join(said)} "
+        f"(less than {100 * AGREEMENT:g} % is needed)"
+    )
 
 
 def _repeated_median(knots: NDArray[np.float64]) -> float:

@@ -149,7 +149,10 @@ class Runner:
         if self.stream.mapper.complaint:
             notes.append(self.stream.mapper.complaint)
         if self._odometry is not None and not self.metric:
-            notes.append("the odometry did not settle the scale: lengths are in model units")
+            notes.append(
+                f"the odometry did not settle the scale: {self.stream.scale.missing}; lengths are "
+                "in model units"
+            )
         if self.withheld:
             notes.append(
                 f"no pose for {counted(self.withheld, 'frame')}, because none could be trusted "
