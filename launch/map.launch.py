@@ -30,6 +30,11 @@ ARGUMENTS = (
         description="Topic of the camera's calibration; empty is camera_info beside the images.",
     ),
     DeclareLaunchArgument(
+        "odom",
+        default_value="odom",
+        description="Topic of the robot's odometry, for scale_source: odometry and tf_mode: map.",
+    ),
+    DeclareLaunchArgument(
         "params_file",
         default_value="map",
         description="File with the node's parameters, or the name of one in config/ of this "
@@ -96,7 +101,11 @@ def mapping_node(context: LaunchContext) -> list[Node]:
             executable="map_node",
             name="lingbot_map",
             namespace=argument["namespace"],
-            remappings=[("image", image), ("camera_info", camera_info)],
+            remappings=[
+                ("image", image),
+                ("camera_info", camera_info),
+                ("odom", argument["odom"]),
+            ],
             parameters=[str(parameter_file(argument["params_file"])), overrides],
             output="screen",
             emulate_tty=True,

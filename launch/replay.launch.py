@@ -26,6 +26,11 @@ ARGUMENTS = (
         description="Topic of the images; empty is the only one in the bag's metadata.yaml.",
     ),
     DeclareLaunchArgument(
+        "odom",
+        default_value="odom",
+        description="Topic of the robot's odometry, for scale_source: odometry and tf_mode: map.",
+    ),
+    DeclareLaunchArgument(
         "rate", default_value="1.0", description="Speed of the bag; the node may slow it down."
     ),
     DeclareLaunchArgument(
@@ -51,7 +56,7 @@ def node_and_player(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     argument = context.launch_configurations
     bag = Path(argument["bag"]).expanduser()
     passed_on = {
-        name: argument[name] for name in ("params_file", "checkpoint", "rviz", "namespace")
+        name: argument[name] for name in ("odom", "params_file", "checkpoint", "rviz", "namespace")
     }
     passed_on["image"] = argument["image"] or only_image_topic(bag)
     # A node that drops images would leave the player waiting for answers.

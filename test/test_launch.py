@@ -29,6 +29,7 @@ ARGUMENTS = {
     "map.launch.py": {
         "image",
         "camera_info",
+        "odom",
         "params_file",
         "checkpoint",
         "use_sim_time",
@@ -36,7 +37,16 @@ ARGUMENTS = {
         "rviz",
         "namespace",
     },
-    "replay.launch.py": {"bag", "image", "rate", "params_file", "checkpoint", "rviz", "namespace"},
+    "replay.launch.py": {
+        "bag",
+        "image",
+        "odom",
+        "rate",
+        "params_file",
+        "checkpoint",
+        "rviz",
+        "namespace",
+    },
 }
 
 
@@ -118,12 +128,13 @@ def test_a_replay_loses_no_image_whatever_the_parameter_file(
 ) -> None:
     """The player is paced by answers, which do not come for images that a node drops."""
     launch = run_launch(monkeypatch, "replay.launch.py")
-    context = context_of(launch, bag="my_bag", image="/image", params_file="jetson")
+    context = context_of(launch, bag="my_bag", image="/image", odom="/wheels", params_file="jetson")
     player, included = launch["node_and_player"](context)
     assert (player.kind, included.kind) == ("Node", "IncludeLaunchDescription")
     passed_on = dict(included.launch_arguments)
     assert passed_on["params_file"] == "jetson"
     (node,) = nodes_of_launch(monkeypatch, **passed_on)
+    assert ("odom", "/wheels") in node.remappings
     assert node.parameters[0] == str(CONFIG / "jetson.yaml")
     assert node.parameters[-1] == {
         "use_sim_time": True,

@@ -155,12 +155,13 @@ def near(T, expected, tolerance=0.03):
     return np.allclose(T[:3, :3], expected[:3, :3], atol=1e-5) and offset < tolerance * size
 
 
-def test_the_scale_settles_within_three_percent(client, run):
-    assert run.before == "waiting for odometry and motion"
+def test_the_scale_settles_within_three_percent(client, node, run):
+    assert run.before == "model units: no odometry matched an image yet"
     known = client.wait_for(lambda s: s.figures["scale"].endswith("m per unit"), "a scale")
     text = known.figures["scale"]
     assert math.isclose(float(text.split()[0]), METRES, rel_tol=0.03)
     assert 10 < run.metric_from < FRAMES - 10
+    assert node.log.count(f"the odometry gives the scale: {text}") == 1
 
 
 def test_poses_are_in_model_units_first_and_in_metres_then(run, cameras):

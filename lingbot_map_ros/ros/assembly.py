@@ -81,7 +81,7 @@ class Assembly:
         if self.worker.state is not WorkerState.READY:
             return
         self.source.start()
-        self._watchdog.check(self.parameters, self._stream.frame_age_s if self._stream else None)
+        self._watchdog.check(self.parameters, self._stream)
         self._hand_over()
         topics = self.publishers
         busy = self._publishing is not None and not self._publishing.done()
@@ -137,6 +137,7 @@ class Assembly:
             stalled_for=self.worker.busy_for,
             stall_timeout=self.parameters.stall_timeout,
             silence=self._watchdog.silence,
+            odometry_silence=self._watchdog.odometry_silence,
             stream=self._stream,
             map=pipeline.keeper.snapshot() if pipeline else None,
             input=InputSnapshot(

@@ -74,6 +74,9 @@ class Input:
     ) -> None:
         self.camera_info: Any = None
         self.odom = OdomBuffer()
+        self.odom_topic = node.resolve_topic_name("odom")
+        self.odom_qos = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
+        self.odom_messages = Rate()
         self.images = Rate()
         self.skipped = Tally()
         self.paused = False
@@ -123,14 +126,13 @@ class Input:
         self._subscriptions = [
             subscribe(self.message_type, self.topic, self._on_image, self.qos, callback_group=group)
         ]
-        self.images = Rate()
-        best_effort = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
+        self.images, self.odom_messages = Rate(), Rate()
         self._subscriptions.append(
             subscribe(
                 Odometry,
-                "odom",
+                self.odom_topic,
                 self._on_odom,
-                best_effort,
+                self.odom_qos,
                 callback_group=MutuallyExclusiveCallbackGroup(),
             )
         )
@@ -213,6 +215,7 @@ class Input:
         self.camera_info = msg
 
     def _on_odom(self, msg: Any) -> None:
+        self.odom_messages.tick()
         if not self._odom_came:
             self._odom_came = True
             for complaint in odom_complaints(msg, self._parameters):

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,6 +18,8 @@ from lingbot_map_ros.streaming.results import FrameResult
 
 MetricPose = Callable[[int], "NDArray[np.float64] | None"]
 """Pose [4, 4] of the base in somebody's odometry, in metres, at a stamp; None if not known."""
+
+logger = logging.getLogger(__name__)
 
 WAITING = 128
 """Frames that wait for the odometry of their stamp."""
@@ -49,6 +53,9 @@ class MetricScale:
         self._waiting: deque[FrameResult] = deque(maxlen=WAITING)
         self._segment = 0
         self._estimator = ScaleEstimator(source, scale)
+        self._unmatched_since: float | None = None
+        self.unmatched_for = 0.0
+        """Seconds, up to the newest frame, in which no odometry matched any."""
 
     @property
     def known(self) -> bool:
@@ -65,7 +72,9 @@ class MetricScale:
         """State of the scale in words, for diagnostics."""
         if self.source == "none":
             return "model units"
-        return f"{self.factor:.5g} m per unit" if self.known else "waiting for odometry and motion"
+        if not self.known:
+            return f"model units: {self._estimator.missing}"
+        return f"{self.factor:.5g} m per unit"
 
     def observe(
         self, results: list[FrameResult], base_from_camera: NDArray[np.float64]
@@ -91,12 +100,24 @@ class MetricScale:
                 unresolved.append(result)
                 continue
             newest = Match(result, odom_from_base)
-            if self.source == "odometry":
+            if self.source == "odometry" and not self.known:
                 self._estimator.add(
                     result.pose_odom, odom_from_base @ base_from_camera, result.stamp_ns
                 )
+                if self.known:
+                    logger.info("the odometry gives the scale: %s", self.label)
         self._waiting = deque(unresolved, maxlen=WAITING)
+        self._time_matches(newest is not None)
         return newest
+
+    def _time_matches(self, matched: bool) -> None:
+        now = time.monotonic()
+        if matched:
+            self._unmatched_since = None
+        elif self._unmatched_since is None:
+            self._unmatched_since = now
+        since = self._unmatched_since
+        self.unmatched_for = 0.0 if since is None else now - since
 
     def replaced(self, source: str, scale: float) -> MetricScale:
         """Return one with other settings, which has learnt nothing yet."""
@@ -107,3 +128,4 @@ class MetricScale:
         self._waiting.clear()
         self._segment = 0
         self._estimator = ScaleEstimator(self.source, self._fixed)
+        self._unmatched_since, self.unmatched_for = None, 0.0

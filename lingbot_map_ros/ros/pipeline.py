@@ -156,8 +156,15 @@ class Pipeline:
             memory_bytes=gpu_memory(self._device),
             last_error=self.last_error,
             failing_for=0.0 if since is None else time.monotonic() - since,
+            odometry_missing_for=self._odometry_missing_for,
             timings=self.timings,
         )
+
+    @property
+    def _odometry_missing_for(self) -> float:
+        wanted = self._parameters
+        waits = wanted.scale_source == "odometry" and not self.scale.known
+        return self.scale.unmatched_for if waits or wanted.tf_mode == "map" else 0.0
 
     def close(self) -> None:
         """Give model and map back."""

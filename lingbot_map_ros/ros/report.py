@@ -43,6 +43,8 @@ class StreamSnapshot:
     last_error: str
     failing_for: float = 0.0
     """Seconds since the first of the frames in a row that failed; 0 if the last one did not."""
+    odometry_missing_for: float = 0.0
+    """Seconds of frames without odometry; 0 while there is some, or none is needed."""
     timings: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -79,6 +81,8 @@ class NodeSnapshot:
     stall_timeout: float = 10.0
     silence: str = ""
     """Why no image comes; empty if they do."""
+    odometry_silence: str = ""
+    """Why no odometry matches the frames; empty if some does, or none is needed."""
     stream: StreamSnapshot | None = None
     map: MapSnapshot | None = None
     input: InputSnapshot | None = None
@@ -123,7 +127,10 @@ def _state(node: NodeSnapshot) -> tuple[bytes, str]:
     trouble = node.stream.last_error
     if not trouble and node.map is not None and node.map.error:
         trouble = f"the map: {node.map.error}"
-    return _stream_state(node.stream.session, trouble)
+    level, message = _stream_state(node.stream.session, trouble)
+    if node.odometry_silence and level == ok:
+        return warn, f"{message}; {node.odometry_silence}"
+    return level, message
 
 
 def _stream_state(session: SessionStatus, last_error: str) -> tuple[bytes, str]:

@@ -1,36 +1,70 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Why no image comes: the topic, who publishes it and how, and what to change."""
+"""Why nothing comes on a topic: who publishes it and how, and what to change."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+
+from lingbot_map_ros.wording import counted
 
 FAST_DDS_HINT = (
     "Raw images above 0.5 MB get lost in Fast DDS's default shared memory when they are sent with "
     "best effort: give this process and the camera's the profile that this package ships "
     "(FASTDDS_DEFAULT_PROFILES_FILE and FASTRTPS_DEFAULT_PROFILES_FILE = "
     "share/lingbot_map_ros/config/fastdds_profile.xml), or set image_qos: reliable, or "
-    "image_transport: compressed"
+    "image_transport: compressed."
 )
 
 
-def explain_silence(node: Node, topic: str, message_type: Any, qos: QoSProfile) -> str:
+@dataclass(frozen=True)
+class Advice:
+    """What to do about a silent topic."""
+
+    name: str
+    """Name of the topic in remappings."""
+    other_type: str
+    """For publishers of another type."""
+    match: str
+    """For a topic with publishers that should be heard."""
+    no_topic: str
+    """When no topic carries the type."""
+
+
+IMAGE = Advice(
+    "image",
+    "set image_transport or remap image",
+    FAST_DDS_HINT,
+    "No other topic carries images; is the camera running in this ROS_DOMAIN_ID?",
+)
+ODOMETRY = Advice(
+    "odom",
+    "remap odom",
+    "Does it send anything (ros2 topic hz), and from this machine's network?",
+    "No other topic carries odometry; is the robot's base running in this ROS_DOMAIN_ID?",
+)
+
+
+def explain_silence(
+    node: Node, topic: str, message_type: Any, qos: QoSProfile, advice: Advice
+) -> str:
     """Say why nothing may have come in on ``topic``; one text, for one warning."""
     wanted = _type_name(message_type)
     publishers = node.get_publishers_info_by_topic(topic)
     if not publishers:
-        return f"nobody publishes it. {_suggestions(node, topic, wanted)}"
-    lines = [f"its publishers: {'; '.join(_describe(info) for info in publishers)}."]
+        return f"nobody publishes it. {_suggestions(node, topic, wanted, advice)}"
+    described = "; ".join(_describe(info) for info in publishers)
+    lines = [f"it has {counted(len(publishers), 'publisher')}: {described}."]
     if all(info.topic_type != wanted for info in publishers):
-        lines.append(f"None of them sends {wanted}: set image_transport or remap image.")
+        lines.append(f"None of them sends {wanted}: {advice.other_type}.")
     elif reasons := {r for info in publishers if (r := _mismatch(info.qos_profile, qos))}:
         lines.append(f"QoS does not match: {'; '.join(sorted(reasons))}.")
     else:
-        lines.append(f"QoS and type match. {FAST_DDS_HINT}.")
+        lines.append(f"QoS and type match. {advice.match}")
     return " ".join(lines)
 
 
@@ -54,8 +88,8 @@ def _mismatch(offered: QoSProfile, requested: QoSProfile) -> str:
     return ""
 
 
-def _suggestions(node: Node, topic: str, wanted: str) -> str:
-    # Our own depth and confidence are images too, and no camera's.
+def _suggestions(node: Node, topic: str, wanted: str, advice: Advice) -> str:
+    # Our own depth is an image too, and no camera's; our odometry is not the robot's.
     own = {name for name, _ in node.get_publisher_names_and_types_by_node(*_identity(node))}
     others = sorted(
         name
@@ -63,16 +97,18 @@ def _suggestions(node: Node, topic: str, wanted: str) -> str:
         if wanted in types and name != topic and name not in own and node.count_publishers(name)
     )
     if others:
-        return f"Topics of this type: {', '.join(others[:8])}; remap with image:={others[0]}"
+        return (
+            f"Topics of this type: {', '.join(others[:8])}; remap with {advice.name}:={others[0]}"
+        )
     compressed = [
         name
         for name, types in node.get_topic_names_and_types()
         if name.endswith("/compressed") and "sensor_msgs/msg/CompressedImage" in types
     ]
-    if compressed and not topic.endswith("/compressed"):
+    if compressed and wanted == "sensor_msgs/msg/Image":
         base = compressed[0].removesuffix("/compressed")
         return f"There is {compressed[0]}: set image_transport: compressed and remap image:={base}"
-    return "No other topic carries images; is the camera running in this ROS_DOMAIN_ID?"
+    return advice.no_topic
 
 
 def _identity(node: Node) -> tuple[str, str]:
