@@ -58,7 +58,7 @@ def node_and_player(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     passed_on = {
         name: argument[name] for name in ("odom", "params_file", "checkpoint", "rviz", "namespace")
     }
-    passed_on["image"] = argument["image"] or only_image_topic(bag)
+    passed_on["image"] = image_topic(bag, argument["image"], argument["namespace"])
     # A node that drops images would leave the player waiting for answers.
     passed_on["use_sim_time"] = passed_on["lossless"] = "true"
     answers = posixpath.join("/", argument["namespace"], "lingbot_map/odometry")
@@ -78,17 +78,27 @@ def node_and_player(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     ]
 
 
-def only_image_topic(bag: Path) -> str:
-    """Name the image topic of a bag from its metadata; raises where there is not exactly one."""
+def image_topic(bag: Path, chosen: str, namespace: str) -> str:
+    """Name the image topic of a bag, which is the only one of its metadata where none is chosen.
+
+    Raises RuntimeError where there is no bag, no such topic in it, or none to take unasked. Without
+    metadata what is chosen is believed.
+    """
     if not bag.exists():
         raise RuntimeError(f"there is no bag {bag}")
     metadata = bag / "metadata.yaml"
     if not metadata.is_file():
+        if chosen:
+            return chosen
         raise RuntimeError(f"{bag} has no metadata.yaml: name the topic of its images with image:=")
     content = yaml.safe_load(metadata.read_text())["rosbag2_bagfile_information"]
     topics = [entry["topic_metadata"] for entry in content["topics_with_message_count"]]
     images = [topic["name"] for topic in topics if topic["type"] in IMAGE_TYPES]
+    found = ", ".join(images) or "none"
+    if chosen:
+        if posixpath.join("/", namespace, chosen) not in images:
+            raise RuntimeError(f"{bag} has no image topic {chosen} (found: {found})")
+        return chosen
     if len(images) != 1:
-        found = ", ".join(images) or "none"
         raise RuntimeError(f"choose one of the bag's image topics with image:= (found: {found})")
     return images[0]

@@ -124,11 +124,12 @@ def nodes_of_launch(monkeypatch: pytest.MonkeyPatch, **arguments: str) -> list[A
 
 
 def test_a_replay_loses_no_image_whatever_the_parameter_file(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The player is paced by answers, which do not come for images that a node drops."""
     launch = run_launch(monkeypatch, "replay.launch.py")
-    context = context_of(launch, bag="my_bag", image="/image", odom="/wheels", params_file="jetson")
+    folder = str(tmp_path)
+    context = context_of(launch, bag=folder, image="/image", odom="/wheels", params_file="jetson")
     player, included = launch["node_and_player"](context)
     assert (player.kind, included.kind) == ("Node", "IncludeLaunchDescription")
     passed_on = dict(included.launch_arguments)
@@ -142,6 +143,34 @@ def test_a_replay_loses_no_image_whatever_the_parameter_file(
         "image_qos": "reliable",
         "max_rate_hz": 0.0,
     }
+
+
+def test_a_replay_of_a_topic_that_the_bag_lacks_is_refused_with_those_that_it_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    topics = {"/left/image": "Image", "/right/image": "CompressedImage", "/imu": "Imu"}
+    counts = [
+        {"topic_metadata": {"name": name, "type": f"sensor_msgs/msg/{kind}"}}
+        for name, kind in topics.items()
+    ]
+    metadata = {"rosbag2_bagfile_information": {"topics_with_message_count": counts}}
+    (tmp_path / "metadata.yaml").write_text(yaml.safe_dump(metadata))
+    launch = run_launch(monkeypatch, "replay.launch.py")
+
+    def start(**arguments: str) -> list[Any]:
+        return launch["node_and_player"](context_of(launch, **arguments))
+
+    found = r"\(found: /left/image, /right/image\)"
+    for wrong in ("/nope", "/imu", "image"):
+        with pytest.raises(RuntimeError, match=f"has no image topic {wrong} {found}"):
+            start(bag=str(tmp_path), image=wrong)
+    with pytest.raises(RuntimeError, match=f"choose one .* {found}"):
+        start(bag=str(tmp_path))
+    with pytest.raises(RuntimeError, match="there is no bag"):
+        start(bag=str(tmp_path / "absent"), image="/image")
+    for right in ("/left/image", "left/image"):
+        assert dict(start(bag=str(tmp_path), image=right)[1].launch_arguments)["image"] == right
+    assert start(bag=str(tmp_path), image="image", namespace="right")
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIG.glob("*.yaml")))
