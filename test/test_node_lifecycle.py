@@ -222,7 +222,15 @@ def test_tf_over_odometry_is_refused_at_configure_without_metres(client):
         for name, integers in (("scale", 2), ("base_to_camera", [0, 0, 0, 0, 0, 0, 1])):
             refused = client.set_parameter(name, integers)
             assert not refused.successful and f"{name}: write a decimal point" in refused.reason
-        assert "decimal" not in client.set_parameter("scale", "two").reason
+        for name, value, hint in (
+            ("scale", "two", "; scale is of type double, not string"),
+            ("keyframe_interval", "3", "; keyframe_interval is of type integer, not string"),
+            ("checkpoint", 5, "; checkpoint is of type string, not integer"),
+            ("reset_on_time_jump", 1, "; reset_on_time_jump is of type bool, not integer"),
+            ("keyframe_intervall", 3, "parameter keyframe_intervall does not exist; did you mean"),
+        ):
+            refused = client.set_parameter(name, value)
+            assert not refused.successful and hint in refused.reason
         assert change(client, Transition.TRANSITION_CONFIGURE)
         assert not client.set_parameter("scale_source", "none").successful
     finally:

@@ -23,7 +23,7 @@ from lingbot_map_ros.ros.diagnostics import Diagnostics, Report
 from lingbot_map_ros.ros.loading import require_torch
 from lingbot_map_ros.ros.log_bridge import LogBridge
 from lingbot_map_ros.ros.output_folder import require_writable
-from lingbot_map_ros.ros.parameter_server import ParameterServer, point_hint
+from lingbot_map_ros.ros.parameter_server import ParameterServer, type_hint, unknown_changes
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.report import NodeSnapshot, make_report
 from lingbot_map_ros.ros.worker import WorkerState
@@ -70,10 +70,12 @@ class MapNode(LifecycleNode):
         self._tf_timer = self.create_timer(REBROADCAST_S, self._rebroadcast, clock=steady)
 
     def set_parameters_atomically(self, parameter_list: list[Any]) -> SetParametersResult:
-        """Set parameters together, as the services do; says where a decimal point is missing."""
+        """Set parameters together, as the services do; says which name or type is wrong."""
+        if unknown := unknown_changes(self, parameter_list):
+            return SetParametersResult(successful=False, reason=unknown)
         result = super().set_parameters_atomically(parameter_list)
         if not result.successful:
-            result.reason += point_hint(parameter_list)
+            result.reason += type_hint(parameter_list)
         return result
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:

@@ -61,25 +61,48 @@ def unknown_overrides(node: Node) -> list[str]:
     """Sentences about overrides that fit no declared parameter, which rclpy ignores silently."""
     # nothing public tells them: they are neither declared nor refused
     overrides = getattr(node, "_parameter_overrides", {})
+    return [
+        f"parameter {name} does not exist and is ignored{_near(name)}"
+        for name in sorted(name for name in overrides if not node.has_parameter(name))
+    ]
+
+
+def unknown_changes(node: Node, changes: Sequence[Parameter]) -> str:
+    """Say which of the changes fit no declared parameter; empty if all do."""
+    unknown = [change.name for change in changes if not node.has_parameter(change.name)]
+    return ", ".join(f"parameter {name} does not exist{_near(name)}" for name in unknown)
+
+
+def _near(name: str) -> str:
     names = [field.name for field in dataclasses.fields(Parameters)]
-    sentences = []
-    for name in sorted(name for name in overrides if not node.has_parameter(name)):
-        near = difflib.get_close_matches(name, names, 1) or [n for n in names if name in n][:1]
-        hint = f"; did you mean {near[0]}?" if near else "; config/map.yaml lists all there are"
-        sentences.append(f"parameter {name} does not exist and is ignored{hint}")
-    return sentences
+    near = difflib.get_close_matches(name, names, 1) or [n for n in names if name in n][:1]
+    return f"; did you mean {near[0]}?" if near else "; config/map.yaml lists all there are"
 
 
-def point_hint(changes: Sequence[Parameter]) -> str:
-    """What to write instead of integers where ROS wants doubles; empty where none were given."""
+def type_hint(changes: Sequence[Parameter]) -> str:
+    """What to write instead of values of a wrong type; empty where all types are right."""
     table = {field.name: default_of(field) for field in dataclasses.fields(Parameters)}
     integers = (Parameter.Type.INTEGER, Parameter.Type.INTEGER_ARRAY)
-    missed = [
-        change.name
-        for change in changes
-        if change.type_ in integers and _is_decimal(table.get(change.name))
-    ]
-    return f"; {', '.join(missed)}: {_POINTS}" if missed else ""
+    hints = []
+    for change in changes:
+        default = table.get(change.name)
+        if default is None or change.type_ is (wanted := _type_of(default)):
+            continue
+        if change.type_ in integers and _is_decimal(default):
+            hints.append(f"; {change.name}: {_POINTS}")
+        else:
+            hints.append(f"; {change.name} is of type {_word(wanted)}, not {_word(change.type_)}")
+    return "".join(hints)
+
+
+def _type_of(default: Any) -> Parameter.Type:
+    if default == ():
+        return Parameter.Type.DOUBLE_ARRAY
+    return Parameter.Type.from_parameter_value(default)
+
+
+def _word(type_: Parameter.Type) -> str:
+    return type_.name.lower().replace("_", " ")
 
 
 def _is_decimal(default: object) -> bool:

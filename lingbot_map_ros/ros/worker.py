@@ -88,7 +88,9 @@ class Worker(Generic[FrameT]):
             The model is still loading, failed to load, or was given back.
         """
         if self.state is WorkerState.LOADING:
-            raise NotReadyError("the model is still loading; try again when diagnostics say ready")
+            raise NotReadyError(
+                "the model is still loading; try again when /diagnostics no longer says loading"
+            )
         if self.state is WorkerState.FAILED:
             raise NotReadyError(f"the model is not loaded: {self.error}")
         return self._mailbox.submit(call)
