@@ -100,6 +100,17 @@ def test_colmap_projects_a_point_to_its_pixel(tmp_path):
     np.testing.assert_array_equal(points[:, 4:7], rgb)
 
 
+def test_a_view_of_a_cut_out_part_becomes_one_of_the_whole_image():
+    K = np.array([[50.0, 0, 20], [0, 60, 10], [0, 0, 1]])
+    view = CameraView(STAMP, np.eye(4), K, (24, 42), "a.png")
+    whole = view.uncropped((30.0, 40.0, 240.0, 420.0), (300, 500))
+    assert (whole.stamp_ns, whole.size, whole.file) == (STAMP, (300, 500), "a.png")
+    # ten pixels of the whole image are one of the part, and edges fall on edges
+    np.testing.assert_allclose(
+        whole.K, [[500, 0, 20.5 * 10 - 0.5 + 40], [0, 600, 10.5 * 10 - 0.5 + 30], [0, 0, 1]]
+    )
+
+
 def writers(directory):
     xyz, rgb = cloud(20_000)
     poses = random_poses(2000)

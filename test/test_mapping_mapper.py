@@ -172,8 +172,6 @@ def test_the_output_world_moves_map_cameras_and_trajectory_alike(mapper):
 def test_files_of_a_map(mapper, tmp_path):
     xyz, _ = build(mapper)
     assert mapper.write_map(tmp_path / "map.ply") == len(xyz)
-    assert mapper.write_colmap(tmp_path / "colmap") == len(VIEWS)
-    assert len(np.loadtxt(tmp_path / "colmap" / "points3D.txt")) == len(xyz)
     assert mapper.trajectory.write_tum(tmp_path / "trajectory.tum") == len(VIEWS)
 
 

@@ -20,6 +20,7 @@ from lingbot_map_ros.streaming.camera_model import (
     CameraModelError,
     undistortion,
 )
+from lingbot_map_ros.streaming.image_files import resized_part
 from lingbot_map_ros.streaming.preprocessing import (
     Preprocessor,
     load_image,
@@ -203,6 +204,17 @@ def test_unreadable_files(tmp_path):
     for source in (tmp_path / "none.png", cut, bytes(broken), b"", b"no image"):
         with pytest.raises(SourceError):
             preprocess_file(source)
+
+
+@pytest.mark.parametrize(("height", "width"), [(480, 640), (640, 480)])
+def test_the_part_that_a_resize_keeps(height, width):
+    rows = np.arange(height) * (255 / height)
+    image = np.repeat(np.round(rows).astype(np.uint8)[:, None, None], width, 1).repeat(3, 2)
+    seen = resize_image(image)[:, 0, 0] * (height / 255)
+    top, left, kept, across = resized_part(height, width, 518)
+    centres = top + (np.arange(len(seen)) + 0.5) * (kept / len(seen)) - 0.5
+    np.testing.assert_allclose(seen, centres, atol=3)
+    assert (left, across) == (0, width)
 
 
 @pytest.mark.parametrize(("height", "width"), [(10, 1000), (1, 518)])

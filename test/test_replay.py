@@ -73,7 +73,7 @@ def test_a_bag_becomes_trajectory_map_report_and_pictures(bag, tmp_path, capsys)
     assert report["status"] == "complete" and report["exit_code"] == 0
     assert set(report["files"]) == FILES
     assert report["frames"]["processed"] == report["frames"]["expected"] == COUNT
-    assert report["calibration"] == "none"
+    assert report["calibration"] == "camera_info, no distortion"
     poses = report["frames"]["poses"]
     assert poses + report["frames"]["withheld"] == COUNT
     stamps, positions = read_tum(folder / "trajectory.tum")
@@ -108,8 +108,38 @@ def test_colmap_model_on_request(bag, tmp_path):
     w, x, y, z, *translation = map(float, images[0].split()[1:8])
     np.testing.assert_allclose(np.abs([w, x, y, z]), 0.5, atol=1e-6)
     np.testing.assert_allclose(translation, 0, atol=1e-6)
+    assert images[0].split()[9] == f"{START_NS}.png"
     points = (tmp_path / "colmap/points3D.txt").read_text().splitlines()
     assert len(points) == len(read_ply(tmp_path / "map.ply"))
+
+
+def test_a_colmap_model_of_a_folder_is_one_of_its_files(tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    names = [f"photo {index}.png" for index in range(6)]
+    for index, name in enumerate(names):
+        Image.fromarray(picture(index, 60, 80)).save(images / name)
+    assert run("--images", images, "--output", tmp_path / "out", "--colmap") == 0
+    listed = (tmp_path / "out/colmap/images.txt").read_text().splitlines()[::2]
+    assert [line.split(maxsplit=9)[9] for line in listed] == names
+    for line in (tmp_path / "out/colmap/cameras.txt").read_text().splitlines():
+        _, kind, width, height, _, _, cx, cy = line.split()
+        assert (kind, width, height) == ("PINHOLE", "80", "60")
+        assert (float(cx), float(cy)) == pytest.approx((40, 30), abs=0.5)
+    with (tmp_path / "out/timings.csv").open() as file:
+        assert [row["file"] for row in csv.DictReader(file)] == names
+
+
+def test_files_without_a_pose_are_named(tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    black = range(16, 22)
+    for index in range(24):
+        image = picture(index, 60, 80)
+        Image.fromarray(image * 0 if index in black else image).save(images / f"{index}.png")
+    assert run("--images", images, "--output", tmp_path / "out") == 0
+    (note,) = [text for text in report_of(tmp_path / "out")["notes"] if "no pose" in text]
+    assert "no pose for 6 frames (16.png, 17.png, 18.png, 19.png, 20.png, ...), because" in note
 
 
 def test_a_failure_before_the_first_frame_keeps_the_last_results(bag, tmp_path):
@@ -266,7 +296,7 @@ def test_a_folder_and_a_video_are_replayed(tmp_path):
     for name in ("a", "b"):
         report = report_of(tmp_path / name)
         assert report["frames"]["processed"] == 6
-        assert report["calibration"] is None
+        assert report["calibration"] == "by the network"
         assert report["trajectory"]["seconds"] == pytest.approx(0.5)
 
 

@@ -14,7 +14,7 @@ from lingbot_map_ros.geometry.poses import make_pose, quaternion_to_matrix
 from lingbot_map_ros.geometry.sim3 import umeyama
 from lingbot_map_ros.mapping.export import write_tum
 from lingbot_map_ros.replay import evaluation
-from lingbot_map_ros.replay.evaluation import EvaluationError, evaluate, read_tum
+from lingbot_map_ros.replay.evaluation import Evaluation, EvaluationError, evaluate, read_tum
 
 START_NS = 1_700_000_000_000_000_000
 
@@ -45,6 +45,14 @@ def test_a_scaled_copy_has_no_sim3_error_and_gives_its_scale(tmp_path):
     length = np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum()
     assert summary["path_length"] == pytest.approx(length, rel=1e-6)
     json.dumps(summary, allow_nan=False)
+
+
+def test_the_title_tells_alignment_error_and_share_of_the_way():
+    summary = {"ate": {"sim3": {"rmse": 0.1154}}, "ate_percent": 2.158}
+    known = Evaluation(summary, np.zeros(0), np.zeros(0), np.eye(4))
+    assert known.title == "trajectory after Sim(3) alignment, ATE 0.115 m (2.16% of the way)"
+    summary["ate_percent"] = None
+    assert known.title == "trajectory after Sim(3) alignment, ATE 0.115 m"
 
 
 def test_errors_equal_those_of_a_least_squares_alignment(tmp_path):

@@ -15,7 +15,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -44,6 +44,22 @@ class CameraView:
     """[3, 3], pixel centres at integers"""
     size: tuple[int, int]
     """(H, W)"""
+    file: str = ""
+    """Name of the image; empty is the stamp in nanoseconds, as ``.png``"""
+
+    def uncropped(
+        self, part: tuple[float, float, float, float], size: tuple[int, int]
+    ) -> CameraView:
+        """Return the view of a whole image, of which a part was cut out and resized to this one.
+
+        ``part`` is top, left, height and width in pixels of the whole image of ``size`` (H, W).
+        """
+        top, left, height, width = part
+        x, y = width / self.size[1], height / self.size[0]
+        # resizing keeps the outer edges in place, half a pixel beyond the outer centres
+        half = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])
+        resized = np.array([[x, 0, left], [0, y, top], [0, 0, 1]])
+        return replace(self, K=np.linalg.inv(half) @ resized @ half @ self.K, size=size)
 
 
 def write_ply(path: Path, xyz: NDArray[np.float32], rgb: NDArray[np.uint8]) -> int:
@@ -89,7 +105,7 @@ def write_colmap(
 ) -> int:
     """Write cameras.txt, images.txt (world-to-camera) and points3D.txt; return the image count.
 
-    Images are named by their stamps in nanoseconds. COLMAP puts the centre of the first pixel at
+    COLMAP puts the centre of the first pixel at
     (0.5, 0.5), so half a pixel is added to the principal points. Equal cameras are written once.
     The three files are renamed into place together, after all of them are complete.
     """
@@ -101,8 +117,9 @@ def write_colmap(
             T = invert(view.T)
             x, y, z, w = matrix_to_quaternion(T[:3, :3])
             pose = " ".join(f"{value:.12g}" for value in (w, x, y, z, *T[:3, 3]))
+            name = view.file or f"{view.stamp_ns}.png"
             # The second line lists image points, of which a depth model has none.
-            images.write(f"{number} {pose} {camera} {view.stamp_ns}.png\n\n".encode("ascii"))
+            images.write(f"{number} {pose} {camera} {name}\n\n".encode())
         for pinhole, identifier in identifiers.items():
             cameras.write(f"{identifier} {pinhole}\n".encode("ascii"))
         for start in range(0, len(xyz), _CHUNK):

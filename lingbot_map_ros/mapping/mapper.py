@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lingbot_map_ros.geometry.projection import transform_points, unproject
 from lingbot_map_ros.geometry.sim3 import IDENTITY, Sim3
 from lingbot_map_ros.integers import require_integers
-from lingbot_map_ros.mapping.export import CameraView, write_colmap, write_ply
+from lingbot_map_ros.mapping.export import CameraView, write_ply
 from lingbot_map_ros.mapping.trajectory import ThinningLog, Trajectory
 from lingbot_map_ros.mapping.voxel_map import VoxelMap
 from lingbot_map_ros.streaming.results import FrameResult
@@ -150,10 +150,6 @@ class Mapper:
     def write_map(self, path: Path, world: Sim3 = IDENTITY) -> int:
         """Write the map as PLY and return the number of points; ExportError if it fails."""
         return write_ply(path, *self.points(world))
-
-    def write_colmap(self, directory: Path, world: Sim3 = IDENTITY) -> int:
-        """Write a COLMAP text model and return the number of images; ExportError if it fails."""
-        return write_colmap(directory, self.cameras(world), *self.points(world))
 
     def _settle(self, result: FrameResult, kept: bool) -> None:
         self.trajectory.add(result.index, result.stamp_ns, result.pose_map, kept)

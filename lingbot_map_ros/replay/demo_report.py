@@ -86,5 +86,5 @@ def _draw_trajectory(
         positions @ A[:3, :3].T + A[:3, 3],
         "m",
         truth=truth,
-        title=f"trajectory, ATE {evaluation.summary['ate']['sim3']['rmse']:.3g} m",
+        title=evaluation.title,
     )

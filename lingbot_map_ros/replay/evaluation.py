@@ -53,6 +53,13 @@ class Evaluation:
     errors: NDArray[np.float64]
     alignment: NDArray[np.float64]
 
+    @property
+    def title(self) -> str:
+        """Heading of a picture of the aligned trajectory."""
+        rmse, percent = self.summary["ate"]["sim3"]["rmse"], self.summary["ate_percent"]
+        share = "" if percent is None else f" ({percent:.2f}% of the way)"
+        return f"trajectory after Sim(3) alignment, ATE {rmse:.3g} m{share}"
+
 
 def find_evo() -> dict[str, Path]:
     """Find ``evo_ape`` and ``evo_rpe``, beside this Python or on the path.

@@ -73,7 +73,7 @@ class FolderSource:
         """Read the images; one that is damaged is left out and named."""
         for stamp, file in self._files:
             try:
-                yield Frame(stamp, fitted(load_image(file), self.size))
+                yield Frame(stamp, fitted(load_image(file), self.size), file.name)
             except SourceError as error:
                 self.losses.skip_frame(str(error))
 

@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingbot_map_ros.errors import ExportError
-from lingbot_map_ros.geometry.sim3 import Sim3
-from lingbot_map_ros.mapping.export import write_tum
-from lingbot_map_ros.mapping.mapper import Mapper
+from lingbot_map_ros.mapping.export import write_colmap, write_tum
 from lingbot_map_ros.replay import plots
 from lingbot_map_ros.replay.evaluation import Evaluation, read_tum
 from lingbot_map_ros.replay.runner import FrameTimes, Runner
@@ -56,21 +54,20 @@ def remove_old(folder: Path) -> None:
         raise ExportError(f"{folder} cannot be used: {error.strerror or error}") from error
 
 
-def write_results(
-    folder: Path, mapper: Mapper, world: Sim3, times: Sequence[FrameTimes], *, colmap: bool
-) -> None:
+def write_results(folder: Path, runner: Runner, *, colmap: bool) -> None:
     """Write trajectory, keyframes, map and timings, and a COLMAP model on request.
 
     Raises ExportError if one fails.
     """
+    mapper, world = runner.stream.mapper, runner.world
     for name, keyframes_only in ((TRAJECTORY, False), (KEYFRAMES, True)):
         stamps, poses = mapper.trajectory.poses(keyframes_only=keyframes_only)
         write_tum(folder / name, stamps, world.apply_pose(poses))
     mapper.write_map(folder / MAP, world)
     if colmap:
         make_folder(folder / COLMAP)
-        mapper.write_colmap(folder / COLMAP, world)
-    _write_timings(folder / TIMINGS, times)
+        write_colmap(folder / COLMAP, runner.views(), *mapper.points(world))
+    _write_timings(folder / TIMINGS, runner.times)
 
 
 def draw(
@@ -89,15 +86,13 @@ def draw(
         A = evaluation.alignment
         low, high = evaluation.stamps.min() - 1, evaluation.stamps.max() + 1
         compared = (times >= low) & (times <= high)
-        rmse, percent = evaluation.summary["ate"]["sim3"]["rmse"], evaluation.summary["ate_percent"]
-        share = "" if percent is None else f" ({percent:.2f}% of the way)"
         plots.plot_trajectory(
             folder / PLOT_TRAJECTORY,
             _moved(A, positions),
             "m",
             truth=true_positions[compared],
             keyframes=_moved(A, marks),
-            title=f"trajectory after Sim(3) alignment, ATE {rmse:.3g} m{share}",
+            title=evaluation.title,
         )
         plots.plot_errors(
             folder / PLOT_ERRORS,

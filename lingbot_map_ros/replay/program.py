@@ -71,9 +71,7 @@ def _run(
     seconds = time.perf_counter() - began
     runner.finish()
     result = report.describe(options, runner, seconds, damage)
-    outputs.write_results(
-        options.output, stream.mapper, runner.world, runner.times, colmap=options.colmap
-    )
+    outputs.write_results(options.output, runner, colmap=options.colmap)
     evaluation = _evaluate(truth, options.output / outputs.TRAJECTORY, result)
     outputs.draw(options.output, runner, result["unit"], evaluation, truth)
     usual = "complete" if result["frames"]["poses"] else "failed"

@@ -10,6 +10,7 @@ import numpy as np
 
 from lingbot_map_ros.replay.options import Options
 from lingbot_map_ros.replay.runner import FrameTimes, Runner
+from lingbot_map_ros.streaming.camera_model import CameraModel
 from lingbot_map_ros.wording import counted
 
 
@@ -35,7 +36,7 @@ def describe(
             "duration": options.span.duration,
             "rate": options.span.rate,
         },
-        "calibration": None if source.camera is None else source.camera.model,
+        "calibration": _calibration(source.camera),
         "frames": {
             "expected": source.expected,
             "processed": len(runner.times),
@@ -82,6 +83,14 @@ def lines(report: dict[str, Any]) -> list[str]:
             f"{evaluation['rpe_rotation']['sim3']['rmse']:.3f} deg a frame"
         )
     return text
+
+
+def _calibration(camera: CameraModel | None) -> str:
+    """Where the intrinsics come from."""
+    if camera is None:
+        return "by the network"
+    distortion = "no distortion" if camera.model == "none" else camera.model
+    return f"camera_info, {distortion}"
 
 
 def _speed(times: Sequence[FrameTimes], seconds: float) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +12,18 @@ from numpy.typing import NDArray
 from lingbot_map_ros.errors import InputError
 from lingbot_map_ros.geometry.poses import invert
 from lingbot_map_ros.geometry.sim3 import Sim3
+from lingbot_map_ros.mapping.export import CameraView
 from lingbot_map_ros.replay.inputs import Inputs
 from lingbot_map_ros.replay.source import Frame
 from lingbot_map_ros.replay.stream import Stream
 from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL
-from lingbot_map_ros.streaming.image_files import resize_image
+from lingbot_map_ros.streaming.image_files import resize_image, resized_part
+from lingbot_map_ros.streaming.preprocessing import network_crop
 from lingbot_map_ros.streaming.results import FrameResult
 from lingbot_map_ros.wording import counted
 
 _STRIP = 12
+_NAMED_FILES = 5
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class FrameTimes:
     """What became of one image, and how many milliseconds each part took."""
 
     stamp_ns: int
+    file: str
     results: int
     keyframe: bool
     window: int
@@ -71,6 +75,7 @@ class Runner:
         self._odometry = inputs.odometry
         self._base_from_camera = inputs.base_from_camera
         self._first_pose: NDArray[np.float64] | None = None
+        self._answered: set[int] = set()
         self._strip_step, self._strip_seen = 1, 0
         self._first: tuple[tuple[int, ...], tuple[int, ...]] | None = None
         stream.session.camera = self.source.camera
@@ -99,6 +104,26 @@ class Runner:
         T = BODY_FROM_OPTICAL @ invert(first)
         scale = self.stream.scale.scale if self.metric else 1.0
         return Sim3(scale, T[:3, :3], scale * T[:3, 3])
+
+    def views(self) -> list[CameraView]:
+        """Keyframes as cameras of the recording's images, with the names of files, in the world.
+
+        Images that a calibration undistorts count as undistorted at their own size.
+        """
+        cameras = self.stream.mapper.cameras(self.world)
+        if self._first is None:
+            return cameras
+        (height, width, *_), _ = self._first
+        part: tuple[float, float, float, float] = (
+            resized_part(height, width, self._exact_size)
+            if self._exact_size
+            else network_crop(height, width, self.stream.config)
+        )
+        files = {row.stamp_ns: row.file for row in self.times}
+        return [
+            replace(view.uncropped(part, (height, width)), file=files[view.stamp_ns])
+            for view in cameras
+        ]
 
     def run(self) -> Iterator[Frame]:
         """Process frame by frame; yields each after all of it has been taken over.
@@ -154,15 +179,24 @@ class Runner:
                 "in model units"
             )
         if self.withheld:
+            # with a stream that has not started, nothing tells the files that wait from the others
+            files = "" if status.gathered else self._files_without_pose()
             notes.append(
-                f"no pose for {counted(self.withheld, 'frame')}, because none could be trusted "
-                f"(last reason: {status.last_reason})"
+                f"no pose for {counted(self.withheld, 'frame')}{files}, because "
+                f"none could be trusted (last reason: {status.last_reason})"
             )
+
+    def _files_without_pose(self) -> str:
+        """The first few files without a pose, in brackets; empty where images are no files."""
+        files = [row.file for row in self.times if row.file and row.stamp_ns not in self._answered]
+        more = ", ..." if len(files) > _NAMED_FILES else ""
+        return f" ({', '.join(files[:_NAMED_FILES])}{more})" if files else ""
 
     def _take(self, results: list[FrameResult]) -> None:
         for result in results:
             if self._first_pose is None:
                 self._first_pose = result.pose_map
+            self._answered.add(result.stamp_ns)
             self.stream.mapper.add(result)
             self._observe_scale(result)
             self._sample(result)
@@ -202,6 +236,7 @@ class Runner:
         self.times.append(
             FrameTimes(
                 stamp_ns=frame.stamp_ns,
+                file=frame.file,
                 results=len(results),
                 keyframe=newest is not None and newest.keyframe,
                 window=newest.window if newest else 0,

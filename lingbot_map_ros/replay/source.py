@@ -16,10 +16,14 @@ _NAMED_PROBLEMS = 5
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One camera image: stamp in nanoseconds and uint8 RGB [H, W, 3]."""
+    """One camera image: stamp in nanoseconds and uint8 RGB [H, W, 3].
+
+    ``file`` is the name of the file that it alone fills, empty in bags and videos.
+    """
 
     stamp_ns: int
     image: np.ndarray
+    file: str = ""
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,20 @@ def require_rgb(image: object) -> None:
         )
 
 
+def resized_part(height: int, width: int, size: int) -> tuple[float, float, float, float]:
+    """Top, left, height and width of what `resize_image` keeps in ``crop`` mode of an image.
+
+    In pixels of that image, height x width; only images higher than wide lose rows.
+    """
+    resized = _resized_height(height, width, size)
+    row = height / resized
+    return max(0, resized - size) // 2 * row, 0.0, min(resized, size) * row, float(width)
+
+
+def _resized_height(height: int, width: int, size: int) -> int:
+    return round(height * (size / width) / _PATCH) * _PATCH
+
+
 def resize_image(image: np.ndarray, size: int = 518, mode: Mode = "crop") -> np.ndarray:
     """Bring uint8 RGB [H, W, 3] to the network's size, uint8 [h, w, 3].
 
@@ -96,7 +110,7 @@ def resize_image(image: np.ndarray, size: int = 518, mode: Mode = "crop") -> np.
             f"{_PATCH} pixels of a patch"
         )
     if mode == "crop" or width >= height:
-        new_width, new_height = size, round(height * (size / width) / _PATCH) * _PATCH
+        new_width, new_height = size, _resized_height(height, width, size)
     else:
         new_width, new_height = round(width * (size / height) / _PATCH) * _PATCH, size
     if min(new_width, new_height) < _PATCH:
