@@ -94,7 +94,8 @@ class Parameters(StreamParameters):
     depth_confidence_min: float = parameter(
         "output",
         1.5,
-        "Depth of a lower confidence (at least 1) is left out of depth, points and map.",
+        "Depth of a lower confidence is left out of depth, points and map; confidences begin at "
+        "1, so up to that all stays.",
         low=0.0,
         high=1000.0,
     )

@@ -94,7 +94,8 @@ class StreamParameters:
     max_keyframes: int = parameter(
         "stream",
         320,
-        "Cached keyframes at which the next window opens. At the default, the model's own.",
+        "Most cached keyframes; the next window opens pending_limit before. At the default, the "
+        "model's own.",
         low=2,
         high=4096,
     )
