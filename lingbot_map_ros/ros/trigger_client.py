@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls Trigger services from a program that has no node of its own."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ from std_srvs.srv import Trigger
 from lingbot_map_ros.errors import LingbotMapError
 
 _DISCOVERY_S = 10.0
+_SETTLE_S = 0.5
+"""The service finds its caller a little after the caller has found it, and an answer before that is
+lost."""
 
 
 class ServiceError(LingbotMapError):
@@ -50,6 +54,7 @@ def _call(node: Node, executor: SingleThreadedExecutor, name: str, timeout: floa
     client: Any = node.create_client(Trigger, name)
     if not client.wait_for_service(_DISCOVERY_S):
         raise ServiceError(f"there is no service {name}")
+    time.sleep(_SETTLE_S)
     answer: Any = client.call_async(Trigger.Request())
     executor.spin_until_future_complete(answer, timeout)
     if not answer.done():
