@@ -91,12 +91,22 @@ def image_topic(bag: Path, chosen: str, namespace: str) -> str:
         if chosen:
             return chosen
         raise RuntimeError(f"{bag} has no metadata.yaml: name the topic of its images with image:=")
-    content = yaml.safe_load(metadata.read_text())["rosbag2_bagfile_information"]
-    topics = [entry["topic_metadata"] for entry in content["topics_with_message_count"]]
-    images = [topic["name"] for topic in topics if topic["type"] in IMAGE_TYPES]
+    try:
+        content = yaml.safe_load(metadata.read_text())["rosbag2_bagfile_information"]
+        topics = [entry["topic_metadata"] for entry in content["topics_with_message_count"]]
+        images = [topic["name"] for topic in topics if topic["type"] in IMAGE_TYPES]
+    except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+        if chosen:
+            return chosen
+        raise RuntimeError(
+            f"{metadata} is damaged: name the topic of its images with image:="
+        ) from error
     found = ", ".join(images) or "none"
     if chosen:
-        if posixpath.join("/", namespace, chosen) not in images:
+        name = posixpath.join("/", namespace, chosen)
+        if name not in images and f"{name}/compressed" in images:
+            return f"{chosen}/compressed"
+        if name not in images:
             raise RuntimeError(f"{bag} has no image topic {chosen} (found: {found})")
         return chosen
     if len(images) != 1:

@@ -147,6 +147,21 @@ def test_paced_playing_holds_an_image_until_the_last_is_answered_or_given_up(con
     assert len(listener.stamps()) == 20
 
 
+def test_images_that_nobody_answers_cost_the_patience_once(context, bag):
+    """As blank ones at the start, which a node lets wait however many there are."""
+    listener = Listener(context, answer=0.01, skip=tuple(range(3, 15)))
+    process = start_player(
+        bag, "--rate", 0, "--pace-by", "/map/odometry", "--pace-window", 1, "--pace-timeout", 3
+    )
+    began = time.monotonic()
+    out, err = listener.listen_to(process)
+    listener.close()
+    assert process.returncode == 0
+    assert "20 images, 12 without an answer" in out and len(listener.stamps()) == 20
+    assert err.count("no answer to the image") == 1
+    assert time.monotonic() - began < 12 * 3, "not the whole patience for each"
+
+
 def test_an_answer_settles_the_images_before_it():
     """Images that get no answer of their own (gathered, withheld) must not stop the player."""
     flight = Flight()

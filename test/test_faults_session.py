@@ -23,7 +23,9 @@ from streams import (
 )
 
 from lingbot_map_ros.errors import LingbotMapError
+from lingbot_map_ros.streaming import stepper
 from lingbot_map_ros.streaming.camera_model import CameraModel
+from lingbot_map_ros.streaming.handout import WithheldError
 from lingbot_map_ros.streaming.results import SessionState
 
 PLANNED = (PlannedError, torch.OutOfMemoryError)
@@ -271,6 +273,23 @@ def test_a_stream_starts_from_the_first_images_that_show_something():
     expected = [r.pose_map for r in feed(fresh, [4, *range(6, 12)])]
     assert len(poses) == 7 and np.array_equal(poses, expected)
     assert session.state is SessionState.TRACKING and session.status().segment == 0
+
+
+def test_a_new_segment_starts_from_no_blank_image_either(monkeypatch):
+    """Where too few images came before to tell a blank one from a dark room."""
+    session = session_of("interval")
+    feed(session, range(6))
+
+    def refuse(state, observation, *, anchoring):
+        raise WithheldError("the lens is covered")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stepper, "judge", refuse)
+        for i in range(6, 14):
+            assert not session.step(IMAGES["black"], i * PERIOD)
+    status = session.status()
+    assert status.segment == 1 and status.gathered == 0 and "blank" in status.last_reason
+    assert feed(session, range(14, 20)) and session.state is SessionState.TRACKING
 
 
 def test_rollback_newest_does_not_lock_a_short_window():

@@ -149,6 +149,7 @@ def test_a_replay_of_a_topic_that_the_bag_lacks_is_refused_with_those_that_it_ha
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     topics = {"/left/image": "Image", "/right/image": "CompressedImage", "/imu": "Imu"}
+    topics["/jpeg/compressed"] = "CompressedImage"
     counts = [
         {"topic_metadata": {"name": name, "type": f"sensor_msgs/msg/{kind}"}}
         for name, kind in topics.items()
@@ -160,7 +161,7 @@ def test_a_replay_of_a_topic_that_the_bag_lacks_is_refused_with_those_that_it_ha
     def start(**arguments: str) -> list[Any]:
         return launch["node_and_player"](context_of(launch, **arguments))
 
-    found = r"\(found: /left/image, /right/image\)"
+    found = r"\(found: /left/image, /right/image, /jpeg/compressed\)"
     for wrong in ("/nope", "/imu", "image"):
         with pytest.raises(RuntimeError, match=f"has no image topic {wrong} {found}"):
             start(bag=str(tmp_path), image=wrong)
@@ -171,6 +172,12 @@ def test_a_replay_of_a_topic_that_the_bag_lacks_is_refused_with_those_that_it_ha
     for right in ("/left/image", "left/image"):
         assert dict(start(bag=str(tmp_path), image=right)[1].launch_arguments)["image"] == right
     assert start(bag=str(tmp_path), image="image", namespace="right")
+    base = dict(start(bag=str(tmp_path), image="/jpeg")[1].launch_arguments)
+    assert base["image"] == "/jpeg/compressed"
+    (tmp_path / "metadata.yaml").write_text("half: a")
+    assert start(bag=str(tmp_path), image="/believed")
+    with pytest.raises(RuntimeError, match="is damaged"):
+        start(bag=str(tmp_path))
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIG.glob("*.yaml")))

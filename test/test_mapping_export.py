@@ -100,6 +100,13 @@ def test_colmap_projects_a_point_to_its_pixel(tmp_path):
     np.testing.assert_array_equal(points[:, 4:7], rgb)
 
 
+def test_names_of_files_that_are_no_text_are_written_as_they_are(tmp_path):
+    name = os.fsdecode(b"f\xfcr.jpg")
+    view = CameraView(STAMP, np.eye(4), np.eye(3), (24, 42), name)
+    write_colmap(tmp_path, [view], np.empty((0, 3), np.float32), np.empty((0, 3), np.uint8))
+    assert (tmp_path / "images.txt").read_bytes().splitlines()[0].endswith(b" f\xfcr.jpg")
+
+
 def test_a_view_of_a_cut_out_part_becomes_one_of_the_whole_image():
     K = np.array([[50.0, 0, 20], [0, 60, 10], [0, 0, 1]])
     view = CameraView(STAMP, np.eye(4), K, (24, 42), "a.png")

@@ -180,10 +180,10 @@ def test_the_time_without_odometry_counts_frames_only(monkeypatch):
         scale.observe([result(stamp)], np.eye(4))
         return scale.unmatched_for
 
-    assert [observe(1, 0.0), observe(2, 4.0)] == [0.0, 4.0]
-    known.add(2)
-    assert observe(3, 5.0) == 0.0
-    assert observe(4, 60.0) == 0.0
-    assert observe(5, 63.0) == 3.0
+    assert [observe(stamp, stamp / 2) for stamp in (1, 2, 3, 4)] == [0.0, 0.5, 1.0, 1.5]
+    assert observe(5, 60.0) == 2.5, "of a break a second counts"
+    known.add(5)
+    assert observe(6, 61.0) == 0.0
+    assert observe(7, 62.0) == 1.0
     scale.reset()
     assert scale.unmatched_for == 0.0

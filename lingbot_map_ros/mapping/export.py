@@ -117,9 +117,11 @@ def write_colmap(
             T = invert(view.T)
             x, y, z, w = matrix_to_quaternion(T[:3, :3])
             pose = " ".join(f"{value:.12g}" for value in (w, x, y, z, *T[:3, 3]))
-            name = view.file or f"{view.stamp_ns}.png"
+            # Readers of this format take a name up to the next space.
+            split = not view.file or len(view.file.split()) != 1
+            name = f"{view.stamp_ns}.png" if split else view.file
             # The second line lists image points, of which a depth model has none.
-            images.write(f"{number} {pose} {camera} {name}\n\n".encode())
+            images.write(f"{number} {pose} {camera} {name}\n\n".encode(errors="surrogateescape"))
         for pinhole, identifier in identifiers.items():
             cameras.write(f"{identifier} {pinhole}\n".encode("ascii"))
         for start in range(0, len(xyz), _CHUNK):

@@ -144,7 +144,7 @@ def _write_timings(path: Path, times: Sequence[FrameTimes]) -> None:
         writer.writerow(
             f"{value:.3f}" if name in milliseconds else value for name, value in values.items()
         )
-    plots.write_whole(path, text.getvalue().encode())
+    plots.write_whole(path, text.getvalue().encode(errors="surrogateescape"))
 
 
 def _moved(A: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.float64]:

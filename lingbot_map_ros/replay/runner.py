@@ -78,6 +78,7 @@ class Runner:
         self._answered: set[int] = set()
         self._strip_step, self._strip_seen = 1, 0
         self._first: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        self._sizes: dict[int, tuple[int, int]] = {}
         stream.session.camera = self.source.camera
         exact = self.source.camera is None and not stream.config.image_height
         self._exact_size = stream.config.image_size if exact else 0
@@ -111,19 +112,17 @@ class Runner:
         Images that a calibration undistorts count as undistorted at their own size.
         """
         cameras = self.stream.mapper.cameras(self.world)
-        if self._first is None:
-            return cameras
-        (height, width, *_), _ = self._first
-        part: tuple[float, float, float, float] = (
-            resized_part(height, width, self._exact_size)
-            if self._exact_size
-            else network_crop(height, width, self.stream.config)
-        )
         files = {row.stamp_ns: row.file for row in self.times}
-        return [
-            replace(view.uncropped(part, (height, width)), file=files[view.stamp_ns])
-            for view in cameras
-        ]
+        views = []
+        for view in cameras:
+            size = self._sizes[view.stamp_ns]
+            part: tuple[float, float, float, float] = (
+                resized_part(*size, self._exact_size)
+                if self._exact_size
+                else network_crop(*size, self.stream.config)
+            )
+            views.append(replace(view.uncropped(part, size), file=files[view.stamp_ns]))
+        return views
 
     def run(self) -> Iterator[Frame]:
         """Process frame by frame; yields each after all of it has been taken over.
@@ -142,6 +141,7 @@ class Runner:
                 continue
             stepped = time.perf_counter()
             self._first = self._first or (frame.image.shape, image.shape)
+            self._sizes[frame.stamp_ns] = (frame.image.shape[0], frame.image.shape[1])
             self._take(results)
             self._note(frame, results, [began, read, stepped, time.perf_counter()])
             yield frame

@@ -17,6 +17,8 @@ from lingbot_map_ros.ros.pacing import Flight
 
 _NOT_YET_KNOWN = "_NODE_NAME_UNKNOWN_"
 """What DDS calls the node of an endpoint that was discovered before its node."""
+_IMPATIENT_S = 0.1
+"""Seconds without an answer, once none came in time, after which an image is given up."""
 
 
 class Answers:
@@ -29,7 +31,8 @@ class Answers:
     topic
         Its name, resolved by the node; empty where nobody waits for answers.
     timeout
-        Seconds without any answer after which the oldest image is given up.
+        Seconds without any answer after which the oldest image is given up; then, until one comes,
+        the others follow at once. A node does not answer images that show nothing, however many.
     """
 
     def __init__(self, node: Node, executor: Executor, topic: str, timeout: float) -> None:
@@ -39,7 +42,7 @@ class Answers:
         """Whether they are subscribed to."""
         self._node = node
         self._executor = executor
-        self._timeout = timeout
+        self._timeout = self._patience = timeout
 
     def subscribe(self) -> bool:
         """Subscribe as soon as a publisher tells the type; whether nothing is missing."""
@@ -70,16 +73,19 @@ class Answers:
 
         Returns at once, with False, where that is so already.
         """
-        deadline, before = time.monotonic() + self._timeout, len(self.flight)
+        deadline, before = time.monotonic() + self._patience, len(self.flight)
         if before <= most:
             return False
         while len(self.flight) > most:
             left = deadline - time.monotonic()
             if left <= 0:
-                self._node.get_logger().warning(
-                    f"no answer to the image of {self.flight.give_up() * 1e-9:.3f} on "
-                    f"{self.topic} within {self._timeout:g} s; going on"
-                )
+                given_up = self.flight.give_up()
+                if self._patience == self._timeout:
+                    self._node.get_logger().warning(
+                        f"no answer to the image of {given_up * 1e-9:.3f} on {self.topic} within "
+                        f"{self._timeout:g} s; going on, without waiting until one comes"
+                    )
+                self._patience = min(_IMPATIENT_S, self._timeout)
             else:
                 self._executor.spin_once(timeout_sec=min(left, 0.1))
             # An answer renews the patience; after a time-out the rest of a round is not waited for.
@@ -89,6 +95,7 @@ class Answers:
         return True
 
     def _on_answer(self, data: bytes) -> None:
+        self._patience = self._timeout
         self.flight.answer(header_stamp(data))
 
 

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 WAITING = 128
 """Frames that wait for the odometry of their stamp."""
+LONGEST_STEP_S = 1.0
+"""Longest time between two frames that counts as time without odometry."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class MetricScale:
         self._waiting: deque[FrameResult] = deque(maxlen=WAITING)
         self._segment = 0
         self._estimator = ScaleEstimator(source, scale)
-        self._unmatched_since: float | None = None
+        self._observed: float | None = None
         self.unmatched_for = 0.0
         """Seconds, up to the newest frame, in which no odometry matched any."""
 
@@ -112,12 +114,10 @@ class MetricScale:
 
     def _time_matches(self, matched: bool) -> None:
         now = time.monotonic()
-        if matched:
-            self._unmatched_since = None
-        elif self._unmatched_since is None:
-            self._unmatched_since = now
-        since = self._unmatched_since
-        self.unmatched_for = 0.0 if since is None else now - since
+        # A pause, or a camera that is silent, is no time in which odometry is missing.
+        elapsed = 0.0 if self._observed is None else min(now - self._observed, LONGEST_STEP_S)
+        self._observed = now
+        self.unmatched_for = 0.0 if matched else self.unmatched_for + elapsed
 
     def replaced(self, source: str, scale: float) -> MetricScale:
         """Return one with other settings, which has learnt nothing yet."""
@@ -128,4 +128,4 @@ class MetricScale:
         self._waiting.clear()
         self._segment = 0
         self._estimator = ScaleEstimator(self.source, self._fixed)
-        self._unmatched_since, self.unmatched_for = None, 0.0
+        self._observed, self.unmatched_for = None, 0.0

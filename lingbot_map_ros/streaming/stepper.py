@@ -212,6 +212,8 @@ class Stepper:
             lost=max(state.lost, 1),
             reason=f"new map segment: {reason}",
         )
+        if state.track.guard.is_blank(frame.contrast, starting=True):
+            return self._withhold(state, "the image is blank", showed=False), []
         return self._gather(state, frame)
 
     def _withhold(
