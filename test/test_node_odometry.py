@@ -5,7 +5,6 @@
 import time
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from nav_msgs.msg import Odometry
@@ -20,11 +19,9 @@ from node_harness import (
     wait_until,
 )
 
-from lingbot_map_ros.ros.metric import MetricScale
 from lingbot_map_ros.ros.odom_buffer import OdomBuffer
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.watchdog import Watchdog
-from lingbot_map_ros.streaming.results import FrameResult
 
 
 @pytest.fixture
@@ -151,39 +148,3 @@ def test_publishers_of_the_odometry_that_are_not_heard_are_named():
     watchdog, said = make_watchdog(OdomBuffer(), [info], message_age=20.0)
     watchdog.check(Parameters(scale_source="odometry"), stream(10.0))
     assert "None of them sends nav_msgs/msg/Odometry: remap odom." in said[0]
-
-
-def result(stamp_ns):
-    return FrameResult(
-        epoch=0,
-        index=stamp_ns,
-        stamp_ns=stamp_ns,
-        pose_map=np.eye(4),
-        pose_odom=np.eye(4),
-        intrinsics=np.eye(3),
-        depth=None,
-        confidence=None,
-        image=np.zeros((2, 2, 3), np.uint8),
-        keyframe=True,
-        pending=False,
-    )
-
-
-def test_the_time_without_odometry_counts_frames_only(monkeypatch):
-    """A break with the odometry that follows it, as in a pause, is none without odometry."""
-    now, known = [0.0], set()
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    scale = MetricScale("odometry", 1.0, lambda ns: np.eye(4) if ns in known else None)
-
-    def observe(stamp, at):
-        now[0] = at
-        scale.observe([result(stamp)], np.eye(4))
-        return scale.unmatched_for
-
-    assert [observe(stamp, stamp / 2) for stamp in (1, 2, 3, 4)] == [0.0, 0.5, 1.0, 1.5]
-    assert observe(5, 60.0) == 2.5, "of a break a second counts"
-    known.add(5)
-    assert observe(6, 61.0) == 0.0
-    assert observe(7, 62.0) == 1.0
-    scale.reset()
-    assert scale.unmatched_for == 0.0

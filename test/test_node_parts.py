@@ -18,6 +18,7 @@ from lingbot_map_ros.geometry.poses import make_pose, quaternion_to_matrix, rota
 from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL, PoseError, base_pose
 from lingbot_map_ros.ros.input import Input
 from lingbot_map_ros.ros.mailbox import Mailbox, MailboxClosedError
+from lingbot_map_ros.ros.metric import MetricScale
 from lingbot_map_ros.ros.odom_buffer import KEEP, OdomBuffer, odom_complaints
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.placement import Placement
@@ -242,6 +243,26 @@ def result(pose_odom, pose_map=None, index=0):
         keyframe=True,
         pending=False,
     )
+
+
+def test_the_time_without_odometry_counts_frames_only(monkeypatch):
+    """A break with the odometry that follows it, as in a pause, is none without odometry."""
+    now, known = [0.0], set()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    scale = MetricScale("odometry", 1.0, lambda ns: np.eye(4) if ns in known else None)
+
+    def observe(stamp, at):
+        now[0] = at
+        scale.observe([result(np.eye(4), index=stamp)], np.eye(4))
+        return scale.unmatched_for
+
+    assert [observe(stamp, stamp / 2) for stamp in (1, 2, 3, 4)] == [0.0, 0.5, 1.0, 1.5]
+    assert observe(5, 60.0) == 2.5, "of a break a second counts"
+    known.add(5)
+    assert observe(6, 61.0) == 0.0
+    assert observe(7, 62.0) == 1.0
+    scale.reset()
+    assert scale.unmatched_for == 0.0
 
 
 def test_the_first_camera_is_the_origin_and_looks_along_x():

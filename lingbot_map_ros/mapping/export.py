@@ -45,7 +45,7 @@ class CameraView:
     size: tuple[int, int]
     """(H, W)"""
     file: str = ""
-    """Name of the image; empty is the stamp in nanoseconds, as ``.png``"""
+    """Name of the image's file; empty where there is none, as for a bag's."""
 
     def uncropped(
         self, part: tuple[float, float, float, float], size: tuple[int, int]
@@ -105,9 +105,9 @@ def write_colmap(
 ) -> int:
     """Write cameras.txt, images.txt (world-to-camera) and points3D.txt; return the image count.
 
-    COLMAP puts the centre of the first pixel at
-    (0.5, 0.5), so half a pixel is added to the principal points. Equal cameras are written once.
-    The three files are renamed into place together, after all of them are complete.
+    COLMAP puts the centre of the first pixel at (0.5, 0.5), so half a pixel is added to the
+    principal points. Equal cameras are written once, and a file whose name holds a space is named
+    by its stamp. The three files are renamed into place together, after all are complete.
     """
     names = ("cameras.txt", "images.txt", "points3D.txt")
     with _replacing(*(directory / name for name in names)) as (cameras, images, points):
