@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a frame and the one before it say of each other, on renderings with exact geometry."""
 
-from dataclasses import replace
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from lingbot_map_ros.geometry.poses import make_pose
-from lingbot_map_ros.streaming.comparison import compare
+from lingbot_map_ros.models.prediction import Prediction
+from lingbot_map_ros.streaming import block_matching
+from lingbot_map_ros.streaming.comparison import Comparison, Sketch, compare
 from lingbot_map_ros.streaming.guard import MAX_LOG_SCALE, MIN_AGREEMENT
-from lingbot_map_ros.streaming.observation import Frame, Observation, contrast
+from lingbot_map_ros.streaming.observation import Frame, contrast, summarize
 from lingbot_map_ros.synthetic.sequence import HELD_OUT, make_sequence
 
 WIDTH, HEIGHT = 210, 126
@@ -28,25 +30,41 @@ def frame_of(image):
     return Frame(0, 0, tensor, contrast(image))
 
 
-def observation(room, i, image=None):
-    depth = room.depth[i]
-    image = room.images[i] if image is None else image
-    return Observation(
-        frame_of(image), room.poses[i], room.intrinsics, depth, np.ones_like(depth), True
+def sketch(room, i, image=None, depth=None):
+    """What is exactly true of a frame, unless another image or depth is given."""
+    frame = frame_of(room.images[i] if image is None else image)
+    stride = frame.thumbnail_stride
+    K = room.intrinsics.copy()
+    K[:2, 2] -= (stride - 1) / 2
+    K[:2] /= stride
+    half, (height, width) = stride // 2, frame.thumbnail.shape
+    depth = (room.depth[i] if depth is None else depth)[half::stride, half::stride]
+    return Sketch(
+        frame.thumbnail,
+        torch.from_numpy(depth[:height, :width].copy()),
+        torch.from_numpy(room.poses[i]),
+        torch.from_numpy(K),
     )
 
 
+def moved(frame, pose):
+    return frame._replace(pose=frame.pose @ torch.from_numpy(pose))
+
+
+def said(last, frame, **limit):
+    compared = compare(last, frame, **limit)
+    return None if compared is None else Comparison.of(compared.numpy())
+
+
 def agreement(last, frame):
-    compared = compare(last, frame)
+    compared = said(last, frame)
     return compared and compared.agreement
 
 
 @pytest.mark.parametrize("gap", [1, 4])
 def test_views_of_one_scene_agree(gap):
     for room in rooms():
-        shares = [
-            agreement(observation(room, i), observation(room, i + gap)) for i in range(8 - gap)
-        ]
+        shares = [agreement(sketch(room, i), sketch(room, i + gap)) for i in range(8 - gap)]
         assert min(shares) > 0.6, shares
 
 
@@ -54,13 +72,13 @@ def test_other_scenes_and_noise_do_not():
     noise = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
     shares = []
     for room, other in zip(rooms(), rooms()[1:] + rooms()[:1], strict=True):
-        last = observation(room, 0)
-        assert agreement(last, observation(room, 1, noise)) == 0.0
+        last = sketch(room, 0)
+        assert agreement(last, sketch(room, 1, noise)) == 0.0
         images = [other.images[i] for i in range(8)] + [
             room.images[1][::-1],
             room.images[1][:, ::-1],
         ]
-        shares += [agreement(last, observation(room, 1, image)) for image in images]
+        shares += [agreement(last, sketch(room, 1, image)) for image in images]
     assert np.mean(np.array(shares) < MIN_AGREEMENT) > 0.9 and max(shares) < 0.4, shares
 
 
@@ -70,19 +88,19 @@ def test_an_area_of_one_grey_level_agrees_with_nothing(grey):
         for i in range(8):
             image = other.images[i].copy()
             image[: 3 * HEIGHT // 5] = grey
-            assert agreement(observation(room, 0), observation(room, 1, image)) < MIN_AGREEMENT
+            assert agreement(sketch(room, 0), sketch(room, 1, image)) < MIN_AGREEMENT
 
 
 def test_neither_exposure_nor_a_small_error_of_the_pose_matters():
     room = rooms()[0]
-    last, frame = observation(room, 2), observation(room, 3)
-    darker = observation(room, 3, (0.5 * room.images[3] + 10).astype(np.uint8))
+    last, frame = sketch(room, 2), sketch(room, 3)
+    darker = sketch(room, 3, (0.5 * room.images[3] + 10).astype(np.uint8))
     assert agreement(last, darker) > 0.6
     for degrees in (2, 4, 6):
-        turned = replace(frame, pose=frame.pose @ _turn(np.radians(degrees)))
+        turned = moved(frame, _turn(np.radians(degrees)))
         assert agreement(last, turned) > 0.5, degrees
     # More than any error of a pose: what is compared are other parts of the room.
-    turned = replace(frame, pose=frame.pose @ _turn(np.radians(11)))
+    turned = moved(frame, _turn(np.radians(11)))
     assert agreement(last, turned) < 0.4
 
 
@@ -93,35 +111,103 @@ def _turn(angle):
 
 def test_either_frame_may_lack_depth_but_not_both():
     room = rooms()[1]
-    last, frame = observation(room, 4), observation(room, 5)
-    without = replace(frame, depth=None, confidence=None)
+    last, frame = sketch(room, 4), sketch(room, 5)
+    without = frame._replace(depth=None)
     assert agreement(last, without) > 0.6
-    assert agreement(replace(last, depth=None, confidence=None), without) is None
+    assert agreement(last._replace(depth=None), without) is None
 
 
 def test_nothing_is_said_after_a_large_motion_or_of_a_bare_wall():
     room = rooms()[2]
-    last, frame = observation(room, 4), observation(room, 5)
-    assert agreement(last, replace(frame, pose=frame.pose @ _turn(np.radians(40)))) is None
-    behind = replace(frame, pose=frame.pose @ make_pose(np.diag([-1.0, 1.0, -1.0]), np.zeros(3)))
+    last, frame = sketch(room, 4), sketch(room, 5)
+    assert agreement(last, moved(frame, _turn(np.radians(40)))) is None
+    behind = moved(frame, make_pose(np.diag([-1.0, 1.0, -1.0]), np.zeros(3)))
     assert agreement(last, behind) is None
     bare = np.full((HEIGHT, WIDTH, 3), 128, np.uint8)
-    assert agreement(observation(room, 4, bare), observation(room, 5, bare)) is None
+    assert agreement(sketch(room, 4, bare), sketch(room, 5, bare)) is None
 
 
 def test_a_unit_that_jumps_is_seen_and_a_passer_by_is_not():
     room = rooms()[1]
-    last, frame = observation(room, 2), observation(room, 3)
-    assert abs(compare(last, frame).log_scale) < 0.02
-    doubled = replace(frame, depth=2 * frame.depth)
-    assert compare(last, doubled).log_scale == pytest.approx(np.log(2), abs=0.1)
-    assert abs(compare(last, doubled).log_scale) > MAX_LOG_SCALE
+    last, frame = sketch(room, 2), sketch(room, 3)
+    assert abs(said(last, frame).log_scale) < 0.02
+    doubled = frame._replace(depth=2 * frame.depth)
+    assert said(last, doubled).log_scale == pytest.approx(np.log(2), abs=0.1)
+    assert abs(said(last, doubled).log_scale) > MAX_LOG_SCALE
     # Somebody stands before a third of the view, much nearer than the wall.
     image, depth = room.images[3].copy(), room.depth[3].copy()
     image[:, :70], depth[:, :70] = image[::-1, :70], 0.5
-    passer = replace(observation(room, 3, image), depth=depth)
-    assert abs(compare(last, passer).log_scale) < 0.1
-    assert compare(replace(last, depth=None, confidence=None), frame).log_scale is None
+    passer = sketch(room, 3, image, depth)
+    assert abs(said(last, passer).log_scale) < 0.1
+    assert said(last._replace(depth=None), frame).log_scale is None
+
+
+def test_a_search_that_is_not_needed_changes_nothing(monkeypatch):
+    """A GPU searches always, for that is done before it could be asked."""
+    room, other = rooms()[:2]
+    last, images = sketch(room, 2), (room.images[3], other.images[3], room.images[3][::-1])
+    frames = [moved(sketch(room, 3, i), _turn(a)) for i in images for a in (0.0, 0.05, 0.1)]
+    frames += [frame._replace(depth=None) for frame in frames]
+    lazy = [said(last, frame, max_flow=math.inf) for frame in frames]
+    monkeypatch.setattr(block_matching, "_answers_at_once", lambda device: False)
+    assert [said(last, frame, max_flow=math.inf) for frame in frames] == lazy
+    shares = [compared.agreement for compared in lazy]
+    assert min(shares) < block_matching.CLEAR < max(shares)
+
+
+@pytest.mark.parametrize("depths", [(True, True), (True, False), (False, True), (False, False)])
+def test_nothing_waits_for_the_device_or_leaves_it(depths):
+    """Tensors without values, which answer no question and go with no others."""
+    device = torch.device("meta")
+    frame = Frame(0, 0, torch.empty(3, 378, 504, device=device), 50.0)
+    sketches = []
+    for has_depth in depths:
+        maps = torch.empty(2, 1, 378, 504, device=device)
+        said = Prediction(
+            torch.empty(1, 9, device=device), *(maps if has_depth else (None, None)), ()
+        )
+        (made,), figures = summarize([frame], said)
+        assert figures.shape == (1, 12 if has_depth else 9) and figures.device == device
+        sketches.append(made)
+    compared = compare(*sketches)
+    assert compared is None if depths == (False, False) else compared.device == device
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_gpu_says_the_same():
+    room, other = rooms()[:2]
+    last = sketch(room, 2)
+    for image in (room.images[3], other.images[3]):
+        frame = sketch(room, 3, image)
+        compared = compare(*(Sketch(*(tensor.cuda() for tensor in s)) for s in (last, frame)))
+        np.testing.assert_allclose(compared.cpu(), compare(last, frame), atol=0.05)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("depths", [(True, True), (True, False), (False, True)])
+def test_a_gpu_is_not_waited_for(depths):
+    device = torch.device("cuda", torch.cuda.device_count() - 1)
+
+    def run():
+        sketches = []
+        for has_depth in depths:
+            maps = torch.ones(2, 1, 378, 504, device=device)
+            pose = torch.ones(1, 9, device=device)
+            said = Prediction(pose, *(maps if has_depth else (None, None)), ())
+            frame = Frame(0, 0, torch.rand(3, 378, 504, device=device), 50.0)
+            frame.on_device()
+            sketches += summarize([frame], said)[0]
+        return compare(*sketches)
+
+    run()  # uploads constants
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        compared = run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert compared.device == device
 
 
 @pytest.mark.parametrize("size", [(42, 56), (70, 112), (378, 504), (14, 14)])

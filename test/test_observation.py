@@ -85,3 +85,35 @@ def test_steps_are_those_of_the_relative_pose(angle):
     assert translation == pytest.approx(1.3)
     # Close to a half turn the chord hardly changes.
     assert rotation == pytest.approx(float(rotation_angle(relative)), abs=1e-7, rel=1e-7)
+
+
+def test_typical_values_are_medians_of_every_frame():
+    said = prediction()
+    said.depth[:] *= torch.arange(1, FRAMES + 1)[:, None, None]
+    for i, seen in enumerate(observe(frames(), said)):
+        assert seen.typical_depth == pytest.approx(float(said.depth[i].median()))
+        assert seen.typical_confidence == pytest.approx(float(said.confidence[i].median()))
+        np.testing.assert_allclose(seen.sketch.pose, seen.pose)
+        np.testing.assert_allclose(seen.sketch.intrinsics, seen.intrinsics)
+        assert seen.comparison is None
+
+
+def test_a_sketch_keeps_none_of_the_networks_maps():
+    said = prediction()
+    kept = observe(frames(), said)[0].sketch.depth
+    before = kept.clone()
+    said.depth.fill_(7.0)
+    assert torch.equal(kept, before)
+
+
+def test_a_frame_is_compared_with_the_one_before():
+    """Blocks of noise that lie where they were, and others that do not."""
+    generator = torch.Generator().manual_seed(4)
+    image, other = torch.rand((2, 3, 126, 210), generator=generator)
+    pose = torch.tensor([[0.1, 0.2, 0.3, 0.0, 0.0, 0.0, 1.0, 0.9, 1.1]])
+    said = Prediction(pose, torch.full((1, 126, 210), 2.0), torch.full((1, 126, 210), 2.0), ())
+    first = observe([Frame(0, 0, image, 50.0)], said)[0]
+    for seen, expected in ((image, 1.0), (other, 0.0)):
+        compared = observe([Frame(1, 1, seen, 50.0)], said, first)[0].comparison
+        assert compared.agreement == pytest.approx(expected, abs=0.1)
+    assert compared.log_scale is None

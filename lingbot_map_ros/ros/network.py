@@ -152,21 +152,24 @@ def held_memory(model: GCTStream) -> int:
 def warm_up(model: GCTStream, height: int, width: int, *, depth_every: int = 1) -> None:
     """Run the model once, so that the first image does not pay for kernels and allocations.
 
-    Height and width are those of the network's input.
+    And what looks at its output on the device. Height and width are those of the network's input.
     """
     import torch
+
+    from lingbot_map_ros.streaming.observation import Frame, observe
 
     # on a CPU there is nothing to compile, and a whole start could take minutes
     gpu = model.device.type == "cuda"
     images = torch.rand(
         model.config.num_scale_frames if gpu else 1, 3, height, width, device=model.device
     )
+    frames = [Frame(i, i, image, contrast=0.0) for i, image in enumerate(images)]
     model.reset()
-    model.step(images, mode="keyframe", depth=True)
+    last = observe(frames, model.step(images, mode="keyframe", depth=True))[-1]
     # a GPU compiles in the first frame of a kind and records the second one
     for depth in (True, False)[: 2 if gpu and depth_every > 1 else 1]:
         for _ in range(2 if gpu else 1):
-            model.step(images[:1], mode="keyframe", depth=depth)
+            observe(frames[:1], model.step(images[:1], mode="keyframe", depth=depth), last)
     model.reset()
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lingbot_map_ros.streaming.comparison import Comparison, median
+from lingbot_map_ros.streaming.comparison import Comparison
 from lingbot_map_ros.streaming.observation import Observation
 
 HISTORY = 64
@@ -103,23 +103,20 @@ class View:
     """With the last frame, None where nothing can be said."""
 
     @classmethod
-    def of(
-        cls,
-        frame: Observation,
-        pose_odom: NDArray[np.float64],
-        scale: float,
-        comparison: Comparison | None = None,
-    ) -> View:
+    def of(cls, frame: Observation, pose_odom: NDArray[np.float64], scale: float) -> View:
         """Reduce an observation whose raw depth becomes map units by `scale`."""
         log_depth = log_confidence = None
-        if frame.depth is not None and frame.confidence is not None:
-            stride = frame.frame.thumbnail_stride
-            depth = median(frame.depth[::stride, ::stride]) * scale
-            above = median(frame.confidence[::stride, ::stride]) - 1.0
-            log_depth = math.log(max(depth, 1e-9))
-            log_confidence = math.log(max(above, CONFIDENCE_FLOOR))
-        seen = frame.frame
-        return cls(pose_odom, seen.stamp_ns, log_depth, log_confidence, seen.contrast, comparison)
+        if frame.typical_depth is not None and frame.typical_confidence is not None:
+            log_depth = math.log(max(frame.typical_depth * scale, 1e-9))
+            log_confidence = math.log(max(frame.typical_confidence - 1.0, CONFIDENCE_FLOOR))
+        return cls(
+            pose_odom,
+            frame.frame.stamp_ns,
+            log_depth,
+            log_confidence,
+            frame.frame.contrast,
+            frame.comparison,
+        )
 
 
 @dataclass(frozen=True)

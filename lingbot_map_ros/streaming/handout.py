@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from lingbot_map_ros.geometry.alignment import AlignmentError
-from lingbot_map_ros.streaming.comparison import MAX_FLOW, Comparison, compare
+from lingbot_map_ros.streaming.comparison import MAX_FLOW
 from lingbot_map_ros.streaming.guard import ANOTHER_SCENE, View
 from lingbot_map_ros.streaming.observation import Observation
 from lingbot_map_ros.streaming.results import FrameResult
@@ -27,6 +27,14 @@ class WithheldError(Exception):
     """The guard does not believe the network's output."""
 
 
+def max_flow(state: StreamState, *, anchoring: bool) -> float:
+    """How far a frame may have moved to be compared with the last, as a share of the width.
+
+    Large motion excuses a frame, but not one that a lost stream would go on from.
+    """
+    return math.inf if anchoring or _is_elsewhere(state) else MAX_FLOW
+
+
 def judge(state: StreamState, observation: Observation, *, anchoring: bool) -> View:
     """Compare a frame with the recent ones; raises WithheldError when it cannot be true.
 
@@ -34,26 +42,18 @@ def judge(state: StreamState, observation: Observation, *, anchoring: bool) -> V
     """
     if not observation.valid:
         raise WithheldError("the network's output is not finite, or no pose")
-    # Large motion excuses a frame, but not one that a lost stream would go on from.
-    elsewhere = state.lost > 0 and state.reason.startswith(ANOTHER_SCENE)
-    max_flow = math.inf if anchoring or elsewhere else MAX_FLOW
-    last = state.track.last
-    comparison = None if last is None else compare(last, observation, max_flow)
-    view = view_of(state, observation, comparison)
+    view = view_of(state, observation)
     if reason := state.track.guard.reject(view, state.lost):
         raise WithheldError(reason)
-    if anchoring and elsewhere and comparison is None:
+    if anchoring and _is_elsewhere(state) and observation.comparison is None:
         raise WithheldError("nothing of what the last keyframes saw is in view")
     return view
 
 
-def view_of(
-    state: StreamState, observation: Observation, comparison: Comparison | None = None
-) -> View:
+def view_of(state: StreamState, observation: Observation) -> View:
     """Reduce an observation of the open window to what the guard compares."""
     placement = placement_of(state)
-    pose_odom = placement.pose_odom(observation.pose)
-    return View.of(observation, pose_odom, placement.scale, comparison)
+    return View.of(observation, placement.pose_odom(observation.pose), placement.scale)
 
 
 def hand_out(
@@ -102,3 +102,8 @@ def placement_of(state: StreamState) -> Placement:
     if state.placement is None:
         raise AlignmentError("no window is open")
     return state.placement
+
+
+def _is_elsewhere(state: StreamState) -> bool:
+    """Whether the stream is lost because the images showed another scene."""
+    return state.lost > 0 and state.reason.startswith(ANOTHER_SCENE)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from lingbot_map_ros.geometry.poses import decode_pose, intrinsics_from_fov, is_valid_pose
+from lingbot_map_ros.streaming.comparison import MAX_FLOW, Comparison, Sketch, compare
 
 THUMBNAIL_WIDTH = 70
 
@@ -39,36 +40,34 @@ class Frame:
         """Pixels of the tensor, each way, that a pixel of the thumbnail is the mean of."""
         return max(1, round(self.tensor.shape[-1] / THUMBNAIL_WIDTH))
 
+    @cached_property
+    def thumbnail(self) -> torch.Tensor:
+        """Grey levels ``[h, w]`` in 0 to 255, about `THUMBNAIL_WIDTH` wide, on the device."""
+        grey = self.tensor.mean(0, keepdim=True) * 255
+        return torch.nn.functional.avg_pool2d(grey[None], self.thumbnail_stride)[0, 0]
+
     @property
     def pixels(self) -> NDArray[np.uint8]:
         """The image ``[H, W, 3]`` as the network sees it."""
-        return self._on_host[0]
+        return self._on_host
 
-    @property
-    def thumbnail(self) -> NDArray[np.float32]:
-        """Grey levels ``[h, w]`` in 0 to 255, about `THUMBNAIL_WIDTH` wide."""
-        return self._on_host[1]
-
-    def on_device(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pixels and thumbnail on the device, where they are quickly made."""
+    def on_device(self) -> torch.Tensor:
+        """Pixels on the device, where they are quickly made."""
         pixels = (self.tensor * 255).round_().to(torch.uint8)
-        grey = self.tensor.mean(0, keepdim=True) * 255
-        small = torch.nn.functional.avg_pool2d(grey[None], self.thumbnail_stride)[0, 0]
-        return pixels.permute(1, 2, 0).contiguous(), small
+        return pixels.permute(1, 2, 0).contiguous()
 
     @cached_property
-    def _on_host(self) -> tuple[Any, Any]:
-        pixels, thumbnail = to_host(*self.on_device())
-        return pixels, thumbnail
+    def _on_host(self) -> Any:
+        return to_host(self.on_device())[0]
 
     @property
     def is_on_host(self) -> bool:
-        """Whether pixels and thumbnail are on the host already."""
+        """Whether the pixels are on the host already."""
         return "_on_host" in self.__dict__
 
-    def remember(self, pixels: NDArray[np.uint8], thumbnail: NDArray[np.float32]) -> None:
+    def remember(self, pixels: NDArray[np.uint8]) -> None:
         """Take ``on_device`` as somebody else has brought it to the host."""
-        self.__dict__["_on_host"] = (pixels, thumbnail)
+        self.__dict__["_on_host"] = pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +83,12 @@ class Observation:
     confidence: NDArray[np.float32] | None
     valid: bool
     """Everything is finite and the encoding is a pose; see ``geometry.poses.is_valid_pose``."""
+    typical_depth: float | None
+    typical_confidence: float | None
+    """Medians over as many pixels as the thumbnail has."""
+    sketch: Sketch
+    comparison: Comparison | None = None
+    """With the frame before, None where nothing can be said."""
 
 
 def contrast(image: NDArray[np.uint8]) -> float:
@@ -93,19 +98,32 @@ def contrast(image: NDArray[np.uint8]) -> float:
     return float((np.add(red, green, dtype=np.uint16) + blue).std()) / 3
 
 
-def observe(frames: Sequence[Frame], prediction: Prediction) -> list[Observation]:
-    """Bring the predictions of one call to the host, a frame each."""
+def observe(
+    frames: Sequence[Frame],
+    prediction: Prediction,
+    last: Observation | None = None,
+    max_flow: float = MAX_FLOW,
+) -> list[Observation]:
+    """Bring the predictions of one call to the host, a frame each.
+
+    The first is compared with ``last``, of the same window, where that is given; see `compare`.
+    """
+    sketches, figures = summarize(frames, prediction)
+    compared = None if last is None else compare(last.sketch, sketches[0], max_flow)
     # All in one copy, which waits for the network but once; a GPU is still at work until then.
     new = [frame for frame in frames if not frame.is_on_host]
-    views = [view for frame in new for view in frame.on_device()]
-    encodings, depth, confidence, sums, *arrays = to_host(
-        prediction.pose_enc, prediction.depth, prediction.confidence, _sums(prediction), *views
+    figures, depth, confidence, compared, *pixels = to_host(
+        figures,
+        prediction.depth,
+        prediction.confidence,
+        compared,
+        *(frame.on_device() for frame in new),
     )
-    for frame, pixels, thumbnail in zip(new, arrays[::2], arrays[1::2], strict=True):
-        frame.remember(pixels, thumbnail)
-    encodings = encodings.astype(np.float64)
+    for frame, image in zip(new, pixels, strict=True):
+        frame.remember(image)
+    encodings, measured = figures[:, :9].astype(np.float64), figures.shape[1] > 9
     poses, fov = decode_pose(encodings)
-    valid = is_valid_pose(encodings) & (sums is None or np.isfinite(sums))
+    valid = is_valid_pose(encodings) & np.isfinite(figures).all(1)
     height, width = frames[0].tensor.shape[-2:]
     intrinsics = intrinsics_from_fov(fov, (height, width))
     return [
@@ -116,20 +134,54 @@ def observe(frames: Sequence[Frame], prediction: Prediction) -> list[Observation
             depth=None if depth is None else depth[i],
             confidence=None if confidence is None else confidence[i],
             valid=bool(valid[i]),
+            typical_depth=float(figures[i, 9]) if measured else None,
+            typical_confidence=float(figures[i, 10]) if measured else None,
+            sketch=sketches[i],
+            comparison=None if i or compared is None else Comparison.of(compared),
         )
         for i, frame in enumerate(frames)
     ]
 
 
-def _sums(prediction: Prediction) -> torch.Tensor | None:
-    """A number for each frame ``[S]`` that is finite if all of its depth and confidence is.
+@torch.no_grad()
+def summarize(frames: Sequence[Frame], prediction: Prediction) -> tuple[list[Sketch], torch.Tensor]:
+    """Reduce predictions on their device: to sketches, and to figures ``[S, 9 or 12]``.
 
-    The device makes it while the host waits, which then need not read the maps once more. It is not
-    finite either where they are so large that their sum overflows: nothing to be trusted.
+    The figures are ``pose_enc`` and, where depth was computed, the medians of depth and confidence,
+    and a sum that is finite if all of a frame's depth and confidence is. It is not finite either
+    where they are so large that it overflows: nothing to be trusted. So the host need not read the
+    maps again.
     """
-    if prediction.depth is None or prediction.confidence is None:
-        return None
-    return (prediction.depth + prediction.confidence).flatten(1).sum(1)
+    stride, size = frames[0].thumbnail_stride, frames[0].tensor.shape[-2:]
+    thumbnails = [frame.thumbnail for frame in frames]
+    thinned, figures = None, prediction.pose_enc
+    if prediction.depth is not None and prediction.confidence is not None:
+        maps = torch.stack(
+            [
+                _thinned(values, stride, thumbnails[0].shape)
+                for values in (prediction.depth, prediction.confidence)
+            ],
+            dim=1,
+        )
+        thinned = maps[:, 0]
+        total = (prediction.depth + prediction.confidence).flatten(1).sum(1, keepdim=True)
+        figures = torch.cat((figures, maps.flatten(2).median(-1).values, total), 1)
+    poses, fov = decode_pose(prediction.pose_enc.double())
+    # Of an image whose pixels are means over stride x stride pixels.
+    intrinsics = intrinsics_from_fov(fov, (size[0], size[1]))
+    intrinsics[:, :2, 2] -= (stride - 1) / 2
+    intrinsics[:, :2] /= stride
+    sketches = [
+        Sketch(thumbnail, None if thinned is None else thinned[i], poses[i], intrinsics[i])
+        for i, thumbnail in enumerate(thumbnails)
+    ]
+    return sketches, figures
+
+
+def _thinned(values: torch.Tensor, stride: int, shape: Sequence[int]) -> torch.Tensor:
+    """Values at the centres of a thumbnail's pixels."""
+    half = stride // 2
+    return values[:, half::stride, half::stride][:, : shape[0], : shape[1]]
 
 
 def to_host(*tensors: torch.Tensor | None) -> list[Any]:

@@ -16,6 +16,7 @@ from lingbot_map_ros.streaming.handout import (
     WithheldError,
     hand_out,
     judge,
+    max_flow,
     placement_of,
     view_of,
 )
@@ -126,7 +127,9 @@ class Stepper:
             prediction = self._model.step(
                 frame.tensor[None], _MODE[intent], depth=self._wants_depth(state, intent)
             )
-            observation = observe([frame], prediction)[0]
+            (observation,) = observe(
+                [frame], prediction, state.track.last, max_flow(state, anchoring=anchoring)
+            )
             view = judge(state, observation, anchoring=anchoring)
             if intent is Intent.ASK:
                 return self._ask(state, observation, view)
