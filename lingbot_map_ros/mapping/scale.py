@@ -16,13 +16,20 @@ SOURCES = ("none", "fixed", "odometry")
 
 KNOT_SPACING = 0.1
 """Metres between two knots of a path at first; doubles whenever `MAX_KNOTS` are reached."""
-MIN_KNOTS, MAX_KNOTS = 16, 64
+FIRST_KNOTS, MIN_KNOTS, MAX_KNOTS = 9, 16, 64
+"""When opinions on the scale are first heard, when it may settle, and when knots are thinned."""
 MIN_EXTENT = 1.0
 """Metres that a path must span before its scale means anything."""
 MIN_BASELINE = 0.25
 """Shortest distance compared, as a fraction of the extent: jitter weighs on short ones."""
 AGREEMENT = 0.02
-"""Largest relative difference of the opinions on a scale that has settled."""
+"""Largest relative difference of opinions that agree on a scale."""
+STEADY = 0.6
+"""Share of the path from which on they must have agreed: once may be by chance."""
+LONG = 2 * MAX_KNOTS * KNOT_SPACING
+"""Metres of a path whose scale is the best to be had: a unit that drifts goes on drifting."""
+DRIFT = 0.25
+"""Largest relative difference of the opinions then."""
 STEP = 3
 """Knots between the ends of a short step."""
 MAX_SPEED = 100.0
@@ -49,7 +56,8 @@ class ScaleEstimator:
     - ``odometry``: from a path known in both worlds. Knots are laid along it, and the scale is the
       repeated median over the knots of the ratios of the distances between them, which single
       glitches do not move. It settles when the path's two halves, and the short steps alone (which
-      a slip of the wheels does not stretch), agree on it, and is then held: a scale that went on
+      a slip of the wheels does not stretch), have agreed on it for a while, or when they roughly do
+      on a path so long that more of it would tell no better. It is then held: a scale that went on
       moving would make everything published in metres drift. A pose that lies further away than any
       robot moves is left out; where the next one is there too, a new path begins, since distances
       across the jump mean nothing.
@@ -66,11 +74,14 @@ class ScaleEstimator:
         self.scale = scale if source == "fixed" else 1.0
         """Metres per model unit: the best guess so far, final once `settled`."""
         self.settled = source == "fixed"
-        """Whether the scale is known, for odometry within about 3 %."""
+        """Whether the scale is known, for odometry within about 3 % and what it `differs` by."""
+        self.differs = 0.0
+        """Largest relative difference of the scales of parts of the path, once settled."""
         self.missing = "no odometry matched an image yet" if source == "odometry" else ""
         """Why odometry has not settled the scale yet, in words; empty once it has."""
         self._spacing = KNOT_SPACING
         self._knots: list[NDArray[np.float64]] = []
+        self._agreed_at: float | None = None
         self._last: _Place | None = None
         self._stray: _Place | None = None
 
@@ -97,7 +108,7 @@ class ScaleEstimator:
             if self._stray is None or here.out_of_reach_of(self._stray):
                 self._stray = here
                 return
-            self._knots, self._spacing = [], KNOT_SPACING
+            self._knots, self._spacing, self._agreed_at = [], KNOT_SPACING, None
         self._last, self._stray = here, None
         if self._knots and np.linalg.norm(knot[3:] - self._knots[-1][3:]) < self._spacing:
             return
@@ -113,11 +124,8 @@ class ScaleEstimator:
         if extent < MIN_EXTENT:
             self.missing = f"the robot moved {extent:.1f} m of the {MIN_EXTENT:g} m needed"
             return
-        if len(knots) < MIN_KNOTS:
-            self.missing = (
-                f"the path has {len(knots)} of the {MIN_KNOTS} places needed, which lie "
-                f"{self._spacing:g} m apart or further"
-            )
+        if len(knots) < FIRST_KNOTS:
+            self.missing = self._too_few(len(knots))
             return
         scale = _repeated_median(knots)
         half = len(knots) // 2
@@ -131,8 +139,33 @@ class ScaleEstimator:
         }
         self.scale = scale
         apart = {name: abs(math.log(other / scale)) for name, other in opinions.items()}
-        self.missing = _disagreement(apart)
+        self._judge(apart, len(knots))
+
+    def _judge(self, apart: dict[str, float], count: int) -> None:
+        """Settle the scale, or say what is missing, by the opinions' differences from it."""
+        length = count * self._spacing
+        disagreement = _disagreement(apart)
+        if disagreement:
+            self._agreed_at = None
+        elif self._agreed_at is None:
+            self._agreed_at = length
+        steady = self._agreed_at is not None and self._agreed_at <= STEADY * length
+        drifts = length >= LONG and all(by < DRIFT for by in apart.values())
+        self.missing = ""
+        if count < MIN_KNOTS:
+            self.missing = self._too_few(count)
+        elif not steady and not drifts:
+            self.missing = disagreement or (
+                f"the scales along the path agree for less than {1 - STEADY:.0%} of it yet"
+            )
         self.settled = not self.missing
+        self.differs = max(apart.values()) if self.settled else 0.0
+
+    def _too_few(self, count: int) -> str:
+        return (
+            f"the path has {count} of the {MIN_KNOTS} places needed, which lie "
+            f"{self._spacing:g} m apart or further"
+        )
 
 
 def _disagreement(apart: dict[str, float]) -> str:
@@ -147,7 +180,8 @@ def _disagreement(apart: dict[str, float]) -> str:
         return ""
     return (
         f"the scales along the path disagree with that of all of it: {', '.join(said)} "
-        f"(less than {100 * AGREEMENT:g} % is needed)"
+        f"(less than {100 * AGREEMENT:g} % is needed, {100 * DRIFT:g} % once the path is "
+        f"{LONG:g} m long)"
     )
 
 
@@ -157,6 +191,8 @@ def _repeated_median(knots: NDArray[np.float64]) -> float:
     model = np.linalg.norm(apart[..., :3], axis=-1)
     metric = np.linalg.norm(apart[..., 3:], axis=-1)
     usable = (metric > MIN_BASELINE * metric.max()) & (model > 0)
+    if not usable.any():
+        return math.nan
     ratios = np.divide(metric, model, out=np.full_like(metric, np.nan), where=usable)
     return float(np.nanmedian(np.nanmedian(ratios[usable.any(1)], axis=1)))
 

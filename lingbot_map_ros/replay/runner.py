@@ -13,6 +13,7 @@ from lingbot_map_ros.errors import InputError
 from lingbot_map_ros.geometry.poses import invert
 from lingbot_map_ros.geometry.sim3 import Sim3
 from lingbot_map_ros.mapping.export import CameraView
+from lingbot_map_ros.mapping.scale import AGREEMENT
 from lingbot_map_ros.replay.inputs import Inputs
 from lingbot_map_ros.replay.source import Frame
 from lingbot_map_ros.replay.stream import Stream
@@ -177,6 +178,11 @@ class Runner:
             notes.append(
                 f"the odometry did not settle the scale: {self.stream.scale.missing}; lengths are "
                 "in model units"
+            )
+        if self.stream.scale.differs > AGREEMENT:
+            notes.append(
+                "the scale of parts of the path differs from that of the odometry by up to "
+                f"{100 * self.stream.scale.differs:.0f} %; lengths may be off by some of it"
             )
         if self.withheld:
             # with a stream that has not started, nothing tells the files that wait from the others

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lingbot_map_ros.mapping.scale import ScaleEstimator
+from lingbot_map_ros.mapping.scale import AGREEMENT, ScaleEstimator
 from lingbot_map_ros.streaming.results import FrameResult
 
 MetricPose = Callable[[int], "NDArray[np.float64] | None"]
@@ -76,7 +76,11 @@ class MetricScale:
             return "model units"
         if not self.known:
             return f"model units: {self._estimator.missing}"
-        return f"{self.factor:.5g} m per unit"
+        text = f"{self.factor:.5g} m per unit"
+        differs = self._estimator.differs
+        if differs > AGREEMENT:
+            text += f" (parts of the path differ by up to {100 * differs:.0f} %)"
+        return text
 
     def observe(
         self, results: list[FrameResult], base_from_camera: NDArray[np.float64]
