@@ -4,11 +4,12 @@
 """Feed a session, or the whole node, for a long time and judge whether it could go on for ever.
 
 Passes if every frame was answered, the resident memory at the end is at most 1.02 times that after
-a tenth of the frames, and the 99th percentile of the step time over the last tenth is at most 1.1
-times that over the second tenth. On a CPU the step time is CPU time (of the thread, or of all
-threads of the node) by that of a fixed calculation at the same time, so that other programs on the
-machine, which slow both down, do not count; on a GPU it is wall time. Both tenths are cut into
-blocks and the median of the blocks' percentiles is taken, so that neither does a single hiccup.
+a tenth of the frames (three samples each, and their medians), and the 99th percentile of the step
+time over the last tenth is at most 1.1 times that over the second tenth. On a CPU the step time is
+CPU time (of the thread, or of all threads of the node) by that of a fixed calculation at the same
+time, so that other programs on the machine, which slow both down, do not count; on a GPU it is wall
+time. Both tenths are cut into blocks and the median of the blocks' percentiles is taken, so that
+neither does a single hiccup.
 Prints a JSON report; the exit code is 1 if it does not pass::
 
     python scripts/soak.py --frames 20000

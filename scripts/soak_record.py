@@ -68,7 +68,7 @@ class Record:
         }
         tenths = np.array_split(self.cpu_s, 10)
         judged = p99["wall" if by_wall_time else "cpu"]
-        memory = self.resident[-1] / self.resident[max(len(self.resident) // 10 - 1, 0)]
+        memory = memory_growth(self.resident)
         machine = float(np.median(self.pace_s[late]) / np.median(self.pace_s[early]))
         growth = judged[1] / judged[0] / (1.0 if by_wall_time else machine)
         return {
@@ -85,6 +85,15 @@ class Record:
             "time_growth": growth,
             "passed": memory <= MEMORY_GROWTH and growth <= TIME_GROWTH and answered == self.frames,
         }
+
+
+def memory_growth(resident: list[int]) -> float:
+    """Factor from a tenth of the run to its end; of three samples each the median.
+
+    What the allocator keeps comes and goes by a few megabytes.
+    """
+    tenth = max(len(resident) // 10, 1)
+    return float(np.median(resident[-3:]) / np.median(resident[tenth - 1 : tenth + 2]))
 
 
 def _p99(times: np.ndarray) -> float:

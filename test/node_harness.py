@@ -187,6 +187,16 @@ class Client:
         """Create a publisher."""
         return self.node.create_publisher(message_type, topic, qos)
 
+    def repeat(self, publisher: Any, message: Any) -> Any:
+        """Publish a message again and again, until ``cancel()`` of what is returned.
+
+        Best effort may lose one, and the other side need not know this one yet when this one knows
+        the other.
+        """
+        timer = self.node.create_timer(0.05, lambda: publisher.publish(message))
+        self._executor.wake()
+        return timer
+
     def name(self, topic: str) -> str:
         """Resolve ``~`` to the node under test."""
         return topic.replace("~", self.prefix)

@@ -119,7 +119,7 @@ def test_a_camera_whose_images_do_not_fit_is_said_and_another_one_works(client):
 def test_the_network_is_made_ready_for_the_size_that_camera_info_tells(client):
     publisher = client.publisher(CameraInfo, "/camera_info", qos_profile_sensor_data)
     message = CameraInfo(height=128, width=128)
-    client.node.create_timer(0.02, lambda: publisher.publish(message))
+    sending = client.repeat(publisher, message)
     node = NodeProcess(**LOSSLESS)
     try:
         camera = Camera(client)
@@ -135,4 +135,5 @@ def test_the_network_is_made_ready_for_the_size_that_camera_info_tells(client):
         ]
         assert [size.split(",")[0] for size in sizes] == ["128x128"]
     finally:
+        sending.cancel()
         node.stop()

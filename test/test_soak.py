@@ -27,18 +27,24 @@ def run(*arguments):
     return report
 
 
+def growth_by_quarters(report):
+    """From the second quarter, for caches still fill in the first, to the last."""
+    _, second, _, last = np.array_split(report["resident_mb"], 4)
+    return np.median(last) / np.median(second)
+
+
 def test_a_session_does_not_grow():
-    report = run("--frames", 240)
-    assert report["answered"] == 240 and report["withheld"] == 0 and report["windows"] > 5
-    assert report["memory_growth"] <= soak_record.MEMORY_GROWTH
+    report = run("--frames", 300)
+    assert report["answered"] == 300 and report["withheld"] == 0 and report["windows"] > 5
+    assert growth_by_quarters(report) <= soak_record.MEMORY_GROWTH
 
 
 def test_a_node_does_not_grow():
     report = run("--target", "node", "--frames", 150)
     assert report["answered"] == 150
     assert report["early"] == report["late"]
-    # Map and buffers still fill in the first frames.
-    assert report["memory_growth"] < 1.06
+    # The map still grows.
+    assert growth_by_quarters(report) < 1.06
 
 
 @pytest.mark.parametrize(

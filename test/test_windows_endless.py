@@ -41,7 +41,7 @@ def test_many_windows_in_flat_memory(frames):
     status = session.status()
     assert handed_out == frames and status.withheld == 0 and status.segment == 0
     assert status.window > frames // 10
-    assert resident[-1] <= 1.02 * resident[1]
+    assert np.median(resident[-3:]) <= 1.02 * np.median(resident[1:4])
     # Decisions that nobody fetches are the only thing that may grow, up to their limit.
     assert objects[-1] - objects[1] < 3000
     assert np.median(work[-6:]) < 1.1 * np.median(work[:6])

@@ -5,6 +5,8 @@
 What is asked holds for any trained model, not for the weights of the day.
 """
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -46,7 +48,7 @@ def compare_with_single(loops):
 
 def test_five_windows_on_short_loops():
     """In the mean over loops; of a single one the ratio scatters widely."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(min(2, os.cpu_count() or 1))
     frames = 116
     model = load_model("builtin:small", max_keyframes=frames + 1)
     config = SessionConfig(max_keyframes=27, pending_limit=1)
