@@ -154,6 +154,23 @@ def test_a_unit_that_drifts_settles_when_more_path_would_tell_no_better(seed):
     assert estimator.scale == pytest.approx(0.03 * i / (model[i] - model[0]), rel=0.1)
 
 
+def test_a_path_that_has_ended_settles_by_what_is_known():
+    estimator, units = ScaleEstimator("odometry"), drifting(5, 0.1, 1.0)
+    for i, x in enumerate(np.cumsum(0.03 * units[:200])):
+        seen = make_pose(np.eye(3), np.array([0, x, 0]))
+        estimator.add(seen, make_pose(np.eye(3), np.array([0.03 * i, 0, 0])), i * FRAME_NS)
+    assert not estimator.settled
+    estimator.conclude()
+    assert estimator.settled and 0.02 < estimator.differs < 0.25
+    assert estimator.scale == pytest.approx(1 / np.mean(units[:200]), rel=0.1)
+    for path in ({"steps": 30}, {"steps": 200, "step": 0.0}, {"steps": 0}):
+        short = ScaleEstimator("odometry")
+        drive(short, **path)
+        missing = short.missing
+        short.conclude()
+        assert not short.settled and short.missing == missing
+
+
 def test_opinions_that_agree_once_by_chance_do_not_settle_the_scale():
     """Units that differ by a fifth along the path, and are the same in both halves of 1.8 m."""
     estimator, model = ScaleEstimator("odometry"), 0.0

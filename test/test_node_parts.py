@@ -265,6 +265,19 @@ def test_the_time_without_odometry_counts_frames_only(monkeypatch):
     assert scale.unmatched_for == 0.0
 
 
+@pytest.mark.parametrize(
+    ("differs", "said"),
+    [
+        (0.0, "1.9 m per unit"),
+        (0.061, "1.9 m per unit (parts of the path differ by up to 6 %)"),
+    ],
+)
+def test_what_parts_of_the_path_differ_by_is_said_with_the_scale(differs, said):
+    scale = MetricScale("fixed", 1.9, lambda ns: None)
+    scale._estimator.differs = differs
+    assert scale.label == said
+
+
 def test_the_first_camera_is_the_origin_and_looks_along_x():
     placement = Placement()
     tilted = pose(1.0, 2.0, 3.0, (0.1, 0.2, 0.3, 0.9))

@@ -82,6 +82,7 @@ class ScaleEstimator:
         self._spacing = KNOT_SPACING
         self._knots: list[NDArray[np.float64]] = []
         self._agreed_at: float | None = None
+        self._ended = False
         self._last: _Place | None = None
         self._stray: _Place | None = None
 
@@ -118,6 +119,12 @@ class ScaleEstimator:
             self._knots = self._knots[::2]
             self._spacing *= 2
 
+    def conclude(self) -> None:
+        """Settle by what is known of a path that has ended, as if it were a long one."""
+        if self.source == "odometry" and not self.settled and self._knots:
+            self._ended = True
+            self._estimate()
+
     def _estimate(self) -> None:
         knots = np.array(self._knots)
         extent = np.linalg.norm(knots[:, None, 3:] - knots[None, :, 3:], axis=-1).max()
@@ -150,7 +157,7 @@ class ScaleEstimator:
         elif self._agreed_at is None:
             self._agreed_at = length
         steady = self._agreed_at is not None and self._agreed_at <= STEADY * length
-        drifts = length >= LONG and all(by < DRIFT for by in apart.values())
+        drifts = (length >= LONG or self._ended) and all(by < DRIFT for by in apart.values())
         self.missing = ""
         if count < MIN_KNOTS:
             self.missing = self._too_few(count)

@@ -165,6 +165,7 @@ class Runner:
         """Take over the last decisions, and note what is missing, and why."""
         self.stream.session.commit()
         self._settle()
+        self.stream.scale.conclude()
         status = self.stream.session.status()
         notes = self.source.losses.notes
         if status.gathered:
