@@ -11,22 +11,19 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
-from ament_index_python.packages import get_package_prefix, get_package_share_directory
+from ament_index_python.packages import get_package_share_directory
 
 from lingbot_map_ros.errors import CheckpointError, LingbotMapError
 from lingbot_map_ros.replay.arguments import positive_int, strip_ros_arguments
 from lingbot_map_ros.replay.fastdds import fastdds_environment
+from lingbot_map_ros.replay.processes import PACKAGE, running
 from lingbot_map_ros.wording import counted
 
-PACKAGE = "lingbot_map_ros"
 NODE = "/lingbot_map"
 BUILTIN, RANDOM = "builtin:small", "random:"
 _IDENTITY = "[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]"
@@ -34,7 +31,6 @@ _OF_A_BAG = {"metadata.yaml", ".mcap", ".db3"}
 _VOXEL = 0.02
 # Gentle enough for a small model, and no longer than the streams it was trained on.
 _FRAMES, _DIFFICULTY, _WORLD = 120, 0.4, 1
-_STOP_S = 10.0
 _ANSWER_S = 600.0
 
 
@@ -199,52 +195,6 @@ def map_bag(folder: Path, bag: Path, checkpoint: str) -> tuple[Path, Path]:
         results.append(found[-1].replace(folder / name))
     saved.rmdir()
     return results[0], results[1]
-
-
-@contextmanager
-def running(
-    command: Sequence[str], log: IO[str] | None = None
-) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a program of this package until the end of the block, where it is stopped by SIGINT."""
-    program = Path(get_package_prefix(PACKAGE), "lib", PACKAGE, command[0])
-    call = [sys.executable, str(program), *command[1:]]
-    process: subprocess.Popen[bytes] | None = None
-    try:
-        # A signal between fork and assignment would leave a child that nobody stops.
-        with signals_held():
-            process = subprocess.Popen(call, stdout=log, stderr=log, start_new_session=True)
-        yield process
-    finally:
-        if process is not None:
-            stop(process)
-
-
-@contextmanager
-def signals_held() -> Iterator[None]:
-    """Let SIGINT and SIGTERM take effect only at the end of the block."""
-    held: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda number, _: held.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for received in held:
-            signal.raise_signal(received)
-
-
-def stop(process: "subprocess.Popen[bytes]") -> None:
-    """Stop a process by SIGINT, and by force if that takes too long."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-    try:
-        process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 if __name__ == "__main__":
