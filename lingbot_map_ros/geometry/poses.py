@@ -57,12 +57,14 @@ def quaternion_to_matrix(q: Array) -> Array:
     """Rotation matrices [..., 3, 3] of quaternions xyzw [..., 4] of any length; zero gives NaN."""
     xp, q = namespace(q)
     # No matrix product, which training would compute in bfloat16.
-    x, y, z, w = (q[..., i] for i in range(4))
-    s = 2 / (q * q).sum(-1)
+    products = q[..., :, None] * q[..., None, :] * (2 / (q * q).sum(-1))[..., None, None]
+    xx, yy, zz = (products[..., i, i] for i in range(3))
+    xy, xz, yz = (products[..., i, j] for i, j in ((0, 1), (0, 2), (1, 2)))
+    xw, yw, zw = (products[..., i, 3] for i in range(3))
     entries = (
-        *(1 - s * (y * y + z * z), s * (x * y - z * w), s * (x * z + y * w)),
-        *(s * (x * y + z * w), 1 - s * (x * x + z * z), s * (y * z - x * w)),
-        *(s * (x * z - y * w), s * (y * z + x * w), 1 - s * (x * x + y * y)),
+        *(1 - (yy + zz), xy - zw, xz + yw),
+        *(xy + zw, 1 - (xx + zz), yz - xw),
+        *(xz - yw, yz + xw, 1 - (xx + yy)),
     )
     return xp.stack(entries, -1).reshape((*q.shape[:-1], 3, 3))
 
