@@ -166,9 +166,10 @@ def test_nothing_waits_for_the_device_or_leaves_it(depths):
         said = Prediction(
             torch.empty(1, 9, device=device), *(maps if has_depth else (None, None)), ()
         )
-        (made,), figures = summarize([frame], said)
-        assert figures.shape == (1, 12 if has_depth else 9) and figures.device == device
-        sketches.append(made)
+        summary = summarize([frame], said)
+        assert summary.figures.shape == (1, 12 if has_depth else 9)
+        assert {part.device for part in summary[:3]} == {device}
+        sketches += summary.sketches
     compared = compare(*sketches)
     assert compared is None if depths == (False, False) else compared.device == device
 
@@ -198,7 +199,7 @@ def test_a_gpu_is_not_waited_for(depths):
             said = Prediction(pose, *(maps if has_depth else (None, None)), ())
             frame = Frame(0, 0, torch.rand(3, 378, 504, device=device), 50.0)
             frame.on_device()
-            sketches += summarize([frame], said)[0]
+            sketches += summarize([frame], said).sketches
         return compare(*sketches)
 
     run()  # uploads constants

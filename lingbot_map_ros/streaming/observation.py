@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -108,12 +108,15 @@ def observe(
 
     The first is compared with ``last``, of the same window, where that is given; see `compare`.
     """
-    sketches, figures = summarize(frames, prediction)
+    summary = summarize(frames, prediction)
+    sketches = summary.sketches
     compared = None if last is None else compare(last.sketch, sketches[0], max_flow)
     # All in one copy, which waits for the network but once; a GPU is still at work until then.
     new = [frame for frame in frames if not frame.is_on_host]
-    figures, depth, confidence, compared, *pixels = to_host(
-        figures,
+    figures, poses, intrinsics, depth, confidence, compared, *pixels = to_host(
+        summary.figures,
+        summary.poses,
+        summary.intrinsics,
         prediction.depth,
         prediction.confidence,
         compared,
@@ -121,11 +124,8 @@ def observe(
     )
     for frame, image in zip(new, pixels, strict=True):
         frame.remember(image)
-    encodings, measured = figures[:, :9].astype(np.float64), figures.shape[1] > 9
-    poses, fov = decode_pose(encodings)
-    valid = is_valid_pose(encodings) & np.isfinite(figures).all(1)
-    height, width = frames[0].tensor.shape[-2:]
-    intrinsics = intrinsics_from_fov(fov, (height, width))
+    valid = is_valid_pose(figures[:, :9]) & np.isfinite(figures).all(1)
+    measured = figures.shape[1] > 9
     return [
         Observation(
             frame=frame,
@@ -143,15 +143,24 @@ def observe(
     ]
 
 
-@torch.no_grad()
-def summarize(frames: Sequence[Frame], prediction: Prediction) -> tuple[list[Sketch], torch.Tensor]:
-    """Reduce predictions on their device: to sketches, and to figures ``[S, 9 or 12]``.
+class Summary(NamedTuple):
+    """Predictions reduced on their device, where the host does not wait for it."""
 
-    The figures are ``pose_enc`` and, where depth was computed, the medians of depth and confidence,
+    figures: torch.Tensor
+    """``[S, 9 or 12]``: ``pose_enc``; where depth was computed the medians of depth and confidence,
     and a sum that is finite if all of a frame's depth and confidence is. It is not finite either
     where they are so large that it overflows: nothing to be trusted. So the host need not read the
-    maps again.
-    """
+    maps again."""
+    poses: torch.Tensor
+    """``[S, 4, 4]`` float64."""
+    intrinsics: torch.Tensor
+    """``[S, 3, 3]`` float64."""
+    sketches: list[Sketch]
+
+
+@torch.no_grad()
+def summarize(frames: Sequence[Frame], prediction: Prediction) -> Summary:
+    """Reduce the predictions of one call, a frame each."""
     stride, size = frames[0].thumbnail_stride, frames[0].tensor.shape[-2:]
     thumbnails = [frame.thumbnail for frame in frames]
     thinned, figures = None, prediction.pose_enc
@@ -167,15 +176,16 @@ def summarize(frames: Sequence[Frame], prediction: Prediction) -> tuple[list[Ske
         total = (prediction.depth + prediction.confidence).flatten(1).sum(1, keepdim=True)
         figures = torch.cat((figures, maps.flatten(2).median(-1).values, total), 1)
     poses, fov = decode_pose(prediction.pose_enc.double())
-    # Of an image whose pixels are means over stride x stride pixels.
     intrinsics = intrinsics_from_fov(fov, (size[0], size[1]))
-    intrinsics[:, :2, 2] -= (stride - 1) / 2
-    intrinsics[:, :2] /= stride
+    # Of an image whose pixels are means over stride x stride pixels.
+    reduced = intrinsics.clone()
+    reduced[:, :2, 2] -= (stride - 1) / 2
+    reduced[:, :2] /= stride
     sketches = [
-        Sketch(thumbnail, None if thinned is None else thinned[i], poses[i], intrinsics[i])
+        Sketch(thumbnail, None if thinned is None else thinned[i], poses[i], reduced[i])
         for i, thumbnail in enumerate(thumbnails)
     ]
-    return sketches, figures
+    return Summary(figures, poses, intrinsics, sketches)
 
 
 def _thinned(values: torch.Tensor, stride: int, shape: Sequence[int]) -> torch.Tensor:
