@@ -99,6 +99,8 @@ def test_descriptors_describe(make_server):
         assert fixed == (about["group"] in FIXED_GROUPS)
         started = "read-only after the start" in descriptor.additional_constraints
         assert started == (field.name == "autostart")
+        changes = "a change holds" in descriptor.additional_constraints
+        assert changes != (fixed or started), "when a change takes hold is said for all"
         ranges = [*descriptor.integer_range, *descriptor.floating_point_range]
         if about["low"] is not None:
             assert (ranges[0].from_value, ranges[0].to_value) == (about["low"], about["high"])

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lingbot_map_ros.ros.parameter_field import FIXED_GROUPS, GROUPS
+from lingbot_map_ros.ros.parameter_field import GROUPS, when_changed
 from lingbot_map_ros.ros.parameters import Parameters
 
 _HEADER = """\
@@ -57,8 +57,9 @@ def to_yaml() -> str:
     """Text of ``config/map.yaml``: every parameter at its default, with its description."""
     lines = [_HEADER + "/**:", "  ros__parameters:"]
     for group, about in GROUPS.items():
-        fixed = "; read-only after configure" if group in FIXED_GROUPS else ""
-        lines += ["", f"    # ---- {group}: {about}{fixed}"]
+        heading = f"---- {group}: {about}; {when_changed(group)}"
+        wrapped = textwrap.wrap(heading, 92, subsequent_indent="     ")
+        lines += ["", *(f"    # {line}" for line in wrapped)]
         for field in fields_of(group):
             lines += [f"    # {line}" for line in textwrap.wrap(field.metadata["description"], 92)]
             if allowed(field):
@@ -74,8 +75,7 @@ def to_markdown() -> str:
     """Table of the README: group, name, default, allowed values and description."""
     lines = ["| parameter | default | allowed | what it does |", "|---|---|---|---|"]
     for group, about in GROUPS.items():
-        fixed = ", read-only after configure" if group in FIXED_GROUPS else ""
-        lines.append(f"| **{group}**: {about}{fixed} | | | |")
+        lines.append(f"| **{group}**: {about}; {when_changed(group)} | | | |")
         for field in fields_of(group):
             description = field.metadata["description"].replace("|", "\\|")
             default = f"`{literal(default_of(field))}`"

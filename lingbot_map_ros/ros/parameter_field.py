@@ -18,7 +18,14 @@ GROUPS = {
     "output": "what is published, and how much of it",
     "guards": "what watches the stream",
 }
-FIXED_GROUPS = frozenset({"model", "stream", "input", "frames"})
+CHANGES = {
+    "keyframes": "a change holds from the next image on",
+    "scale": "a change holds at once for map, path and saves, for the rest from the next image on",
+    "output": "a change holds from the next image on where nothing else is said",
+    "guards": "a change holds at once",
+}
+"""When a change takes hold that is made while the node runs."""
+FIXED_GROUPS = frozenset(GROUPS) - frozenset(CHANGES)
 """Groups whose parameters cannot change once the node is configured."""
 
 
@@ -45,3 +52,8 @@ def parameter(
         "start_only": start_only,
     }
     return dataclasses.field(default=default, metadata=about)
+
+
+def when_changed(group: str) -> str:
+    """Say when a change of a parameter of the group takes hold, or that there is none."""
+    return CHANGES.get(group, "read-only after configure")

@@ -27,7 +27,7 @@ from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.ros.output_folder import require_writable
 from lingbot_map_ros.ros.parameter_checks import check, check_each
 from lingbot_map_ros.ros.parameter_docs import allowed, default_of
-from lingbot_map_ros.ros.parameter_field import FIXED_GROUPS
+from lingbot_map_ros.ros.parameter_field import FIXED_GROUPS, when_changed
 from lingbot_map_ros.ros.parameters import Parameters
 
 _POINTS = "write a decimal point in every number (1.0)"
@@ -36,13 +36,11 @@ _POINTS = "write a decimal point in every number (1.0)"
 def descriptor(field: dataclasses.Field[Any]) -> ParameterDescriptor:
     """Return description, range and constraints of a parameter as ROS shows them."""
     about = field.metadata
-    fixed = "read-only after configure" if about["group"] in FIXED_GROUPS else ""
-    if about["start_only"]:
-        fixed = "read-only after the start"
+    change = "read-only after the start" if about["start_only"] else when_changed(about["group"])
     message = ParameterDescriptor(
         description=about["description"],
         additional_constraints="; ".join(
-            filter(None, (f"one of {allowed(field)}" if about["choices"] else "", fixed))
+            filter(None, (f"one of {allowed(field)}" if about["choices"] else "", change))
         ),
     )
     if about["low"] is not None:

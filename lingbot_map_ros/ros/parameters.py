@@ -64,7 +64,8 @@ class Parameters(StreamParameters):
         "frames",
         (),
         "Pose of the camera's optical frame in the base (x y z qx qy qz qw), used where TF has "
-        "none; unset is a camera that looks along x of the base.",
+        "none; unset is a camera that looks along x of the base. In metres, which go with the "
+        "poses only where the scale is known (scale_source).",
     )
     tf_mode: str = parameter(
         "frames",
@@ -84,7 +85,8 @@ class Parameters(StreamParameters):
     scale_source: str = parameter(
         "scale",
         "none",
-        "Where metres come from: nowhere (model units), the parameter scale, or the odom topic.",
+        "Where metres come from: nowhere (model units), the parameter scale, or the odom topic; "
+        "what that has settled is forgotten by a change.",
         choices=("none", "fixed", "odometry"),
     )
     scale: float = parameter(
@@ -95,12 +97,16 @@ class Parameters(StreamParameters):
         "output",
         1.5,
         "Depth of a lower confidence is left out of depth, points and map; confidences begin at "
-        "1, so up to that all stays.",
+        "1, so up to that all stays. What is in the map stays there.",
         low=0.0,
         high=1000.0,
     )
     points_stride: int = parameter(
-        "output", 2, "Every N-th pixel of a row and a column becomes a point.", low=1, high=64
+        "output",
+        2,
+        "Every N-th pixel of a row and a column becomes a point, of this frame and of the map.",
+        low=1,
+        high=64,
     )
     map_voxel_size: float = parameter(
         "output",
@@ -117,12 +123,16 @@ class Parameters(StreamParameters):
         high=100_000_000,
     )
     map_rate_hz: float = parameter(
-        "output", 0.5, "Rate of the map topic; 0 only for new subscribers.", low=0.0, high=30.0
+        "output",
+        0.5,
+        "Rate of the map topic; 0 only for new subscribers; a change holds at once.",
+        low=0.0,
+        high=30.0,
     )
     path_max_length: int = parameter(
         "output",
         5000,
-        "Most poses of the path; the newest stay.",
+        "Most poses of the path; the newest stay; a change holds at once.",
         low=2,
         high=1_000_000,
     )
@@ -137,7 +147,9 @@ class Parameters(StreamParameters):
         "output", 0.01, "Variance of the rotation, in square radians.", low=1e-12, high=10.0
     )
     output_directory: str = parameter(
-        "output", "~/.ros/lingbot_map", "Where save_map and save_trajectory write."
+        "output",
+        "~/.ros/lingbot_map",
+        "Where save_map and save_trajectory write; a change holds at once.",
     )
 
     no_input_timeout: float = parameter(

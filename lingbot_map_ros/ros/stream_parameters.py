@@ -126,7 +126,8 @@ class StreamParameters:
     keyframe_mode: str = parameter(
         "keyframes",
         "interval",
-        "Who decides what stays: every N-th frame, image motion, or the services.",
+        "Who decides what stays: every N-th frame, image motion, or the services; leaving manual "
+        "keeps what is pending.",
         choices=("interval", "motion", "manual"),
     )
     keyframe_interval: int = parameter(
