@@ -189,9 +189,9 @@ class Input:
                 self._refused_since = time.monotonic()
             self.refusal = WHY.get(verdict, verdict.value)
             self.skipped.add(verdict.value)
-            if verdict is Verdict.DUPLICATE and stamp_ns == 0:
+            if verdict is Verdict.MISSING:
                 self._node.get_logger().warning(
-                    f"images on {self.topic} carry no stamp: only the first can be used",
+                    f"images on {self.topic} are skipped: {self.refusal}",
                     throttle_duration_sec=10.0,
                 )
             elif verdict is Verdict.AHEAD:

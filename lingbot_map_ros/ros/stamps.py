@@ -33,6 +33,7 @@ class Verdict(enum.Enum):
     AHEAD = "future_stamp"
     STRAGGLER = "before_time_jump"
     NEGATIVE = "negative_stamp"
+    MISSING = "no_stamp"
     RESTART = "restart"
 
 
@@ -42,6 +43,7 @@ WHY = {
     Verdict.AHEAD: "the stamps lie far ahead of the time",
     Verdict.STRAGGLER: "the stamps are of before the time jumped",
     Verdict.NEGATIVE: "the stamps are negative",
+    Verdict.MISSING: "the images carry no stamp (0): the camera's driver must stamp them",
 }
 """What is wrong with images that are skipped."""
 
@@ -152,6 +154,9 @@ class StampGuard:
         """
         if stamp_ns < 0:
             return Verdict.NEGATIVE
+        # a simulation may begin at 0, and goes on from there
+        if stamp_ns == 0 and self._row.taken:
+            return Verdict.MISSING
         if self._barrier is not None:
             if time.monotonic() > self._barrier_until:
                 self._barrier = None
