@@ -108,3 +108,23 @@ def test_a_mount_that_begins_to_move_later_is_said_too(caplog):
     for stamp in range(3):
         mount.base_from_camera("cam", stamp)
     assert caplog.text.count("moves by /tf") == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "way_on"),
+    [("none", "Set scale_source (fixed or odometry), or"), ("odometry", "Wait until the odometry")],
+)
+def test_metres_that_are_taken_for_model_units_are_said_once(caplog, source, way_on):
+    mount, _ = mounted(_FakeNode(), base_to_camera=(0.3, 0.0, 0.4, 0.0, 0.0, 0.0, 1.0))
+    for stamp in range(3):
+        mount.warn_of_units(mount.base_from_camera("cam", stamp), "cam", source)
+    (record,) = caplog.records
+    assert "the camera sits 0.50 m from 'base'" in record.getMessage()
+    assert f"{way_on}" in record.getMessage() and "base_frame: cam" in record.getMessage()
+
+
+@pytest.mark.parametrize("x", [0.0, 0.01])
+def test_a_camera_at_the_base_needs_no_metres(caplog, x):
+    mount, _ = mounted(_FakeNode(), base_to_camera=(x, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0))
+    mount.warn_of_units(mount.base_from_camera("cam", 0), "cam", "none")
+    assert not caplog.records

@@ -100,13 +100,33 @@ def make_watchdog(odom, publishers=(), message_age=0.0):
         odom=odom,
         odom_topic="/odom",
         odom_qos=qos_profile_sensor_data,
-        odom_messages=SimpleNamespace(age=message_age),
+        odom_messages=SimpleNamespace(age=message_age, total=0),
     )
     return Watchdog(node, source, SimpleNamespace(busy_for=0.0)), said
 
 
-def stream(missing_for):
-    return SimpleNamespace(frame_age_s=0.5, odometry_missing_for=missing_for)
+def stream(missing_for, unsettled_for=0.0):
+    scale = "model units: the robot moved 0.4 m of the 1 m needed"
+    return SimpleNamespace(
+        frame_age_s=0.5,
+        odometry_missing_for=missing_for,
+        unsettled_for=unsettled_for,
+        scale=scale,
+    )
+
+
+@pytest.mark.parametrize("tf_mode", ["odom", "map"])
+def test_odometry_that_does_not_settle_the_scale_is_said_once(tf_mode):
+    watchdog, said = make_watchdog(OdomBuffer())
+    parameters = Parameters(scale_source="odometry", tf_mode=tf_mode)
+    for seconds in (0.0, 29.9, 30.0, 31.0, 500.0):
+        watchdog.check(parameters, stream(0.0, seconds))
+        assert len(said) == (seconds >= 30.0)
+    text = "poses, depth and map are in model units: the robot moved 0.4 m of the 1 m needed"
+    assert said[0].endswith(f"{text}; map -> odom is not broadcast" if tf_mode == "map" else text)
+    for seconds in (0.0, 29.0, 30.0):
+        watchdog.check(parameters, stream(0.0, seconds))
+    assert len(said) == 2
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -51,7 +52,7 @@ def judged(guard, *seconds, now=1):
 def test_accepted_stamps_rise_or_are_those_of_a_row_in_order(seconds):
     last, row = -1, []
     for at, verdict in zip(seconds, judged(StampGuard(), *seconds)):
-        if verdict not in (Verdict.DUPLICATE, Verdict.AHEAD):
+        if verdict not in (Verdict.DUPLICATE, Verdict.AHEAD, Verdict.MISSING):
             row = [*row, at][-RESUME_FRAMES:]
         if verdict is Verdict.ACCEPT:
             in_order = len(row) == RESUME_FRAMES and row == sorted(set(row))
@@ -70,15 +71,25 @@ def test_a_clock_that_stands_at_zero_doubts_no_stamp_and_leaves_no_trace():
 
 
 def test_stamps_are_named_by_what_is_wrong_with_them():
-    verdicts = judged(StampGuard(), 5, 5, 4, -1, 6, 7206, 7)
+    verdicts = judged(StampGuard(), 5, 5, 4, -1, 0, 6, 7206, 7)
     assert [v.value for v in verdicts] == [
         "accepted",
         "duplicate_stamp",
         "old_stamp",
         "negative_stamp",
+        "no_stamp",
         "accepted",
         "future_stamp",
         "accepted",
+    ]
+
+
+def test_good_stamps_after_images_without_any_are_not_doubted():
+    guard = StampGuard()
+    verdicts = [v for second in range(30) for v in judged(guard, 0, now=5000 + second)]
+    assert verdicts == [Verdict.ACCEPT] + [Verdict.MISSING] * 29
+    assert judged(guard, 5030, 0, 5031, now=5031) == [
+        *(Verdict.ACCEPT, Verdict.MISSING, Verdict.ACCEPT)
     ]
 
 
@@ -263,6 +274,26 @@ def test_the_time_without_odometry_counts_frames_only(monkeypatch):
     assert observe(7, 62.0) == 1.0
     scale.reset()
     assert scale.unmatched_for == 0.0
+
+
+def test_the_time_in_which_odometry_settles_no_scale_is_counted(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    scale = MetricScale("odometry", 1.0, lambda ns: np.eye(4) if ns != 3 * SECOND else None)
+
+    def observe(scale, second, **fields):
+        now[0] = second
+        scale.observe([replace(result(np.eye(4), index=second * SECOND), **fields)], np.eye(4))
+        return scale.unsettled_for
+
+    assert [observe(scale, second) for second in range(1, 6)] == [0.0, 1.0, 1.0, 2.0, 3.0]
+    assert observe(scale.configured("none", 1.0), 6) == 0.0
+    assert scale.configured("odometry", 7.0) is scale, "that has no effect"
+    scale.reset()
+    assert scale.unsettled_for == 0.0
+    scale = MetricScale("odometry", 1.0, lambda ns: pose(x=ns / SECOND))
+    moving = [observe(scale, second, pose_odom=pose(x=second / 2)) for second in range(1, 30)]
+    assert scale.known and max(moving) > 10 and moving[-1] == 0.0
 
 
 @pytest.mark.parametrize(

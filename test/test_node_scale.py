@@ -162,6 +162,7 @@ def test_the_scale_settles_within_three_percent(client, node, run):
     assert math.isclose(float(text.split()[0]), METRES, rel_tol=0.03)
     assert 10 < run.metric_from < FRAMES - 10
     assert node.log.count(f"the odometry gives the scale: {text}") == 1
+    assert node.log.count("the camera sits 0.59 m from 'base_link' and the scale is unknown") == 1
 
 
 def test_poses_are_in_model_units_first_and_in_metres_then(run, cameras):
@@ -203,3 +204,24 @@ def test_only_map_to_odom_is_broadcast_and_only_in_metres(run):
     assert {(t.header.frame_id, t.child_frame_id) for t in flat} == {("map", "odom")}
     for T in map(as_matrix, flat):
         assert near(T, invert(ODOM_FROM_MAP), 0.05)
+
+
+def test_a_scale_that_odometry_does_not_use_changes_nothing(client, run):
+    settled = client.status().figures["scale"]
+    assert client.set_parameter("scale", 4.0).successful
+    assert client.call("save_trajectory").message.endswith("metres")
+    assert client.status().figures["scale"] == settled
+    seen = len(run.tf)
+    wait_until(lambda: len(run.tf) > seen, 10, "map -> odom, which goes on")
+
+
+def test_map_to_odom_of_another_scale_is_not_broadcast(client, run):
+    assert client.set_parameter("scale_source", "fixed").successful
+    client.wait_for_figures({"scale": "4 m per unit"})
+
+    def is_silent():
+        seen = len(run.tf)
+        time.sleep(0.5)  # ten times the period
+        return len(run.tf) == seen
+
+    wait_until(is_silent, 20, "the end of map -> odom")

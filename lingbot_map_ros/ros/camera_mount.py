@@ -7,6 +7,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+import numpy as np
+
 from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL, Matrix, parse_base_to_camera
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.tf_lookup import TransformLookup
@@ -15,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 NAMELESS = "camera_optical_frame"
 """Frame of a camera whose images name none."""
+NOTICEABLE_M = 0.01
+"""Metres from the base to the camera that poses in another unit get wrong."""
 
 
 class CameraMount:
@@ -43,7 +47,7 @@ class CameraMount:
         self._given = given is not None
         self._fallback = BODY_FROM_OPTICAL if given is None else given
         self._announced = ""
-        self._moving_said = False
+        self._moving_said = self._units_said = False
 
     def frame(self, image_frame: str) -> str:
         """Name of the camera's optical frame, for images that name ``image_frame``."""
@@ -74,3 +78,19 @@ class CameraMount:
                 )
             self._announce(self._fallback, camera_frame)
         return self._fallback
+
+    def warn_of_units(self, base_from_camera: Matrix, camera_frame: str, scale_source: str) -> None:
+        """Warn, once, that a pose [4, 4] in metres goes with poses in model units."""
+        distance = float(np.linalg.norm(base_from_camera[:3, 3]))
+        if self._units_said or distance <= NOTICEABLE_M:
+            return
+        self._units_said = True
+        way_on = "Set scale_source (fixed or odometry)"
+        if scale_source == "odometry":
+            way_on = "Wait until the odometry has settled the scale"
+        logger.warning(
+            "the camera sits %.2f m from %r and the scale is unknown: these metres are taken for "
+            "model units, which makes positions of %r wrong where it turns. %s, or set base_frame: "
+            "%s for the poses of the camera itself",
+            *(distance, self._base_frame, self._base_frame, way_on, camera_frame),
+        )

@@ -58,6 +58,8 @@ class MetricScale:
         self._observed: float | None = None
         self.unmatched_for = 0.0
         """Seconds, up to the newest frame, in which no odometry matched any."""
+        self.unsettled_for = 0.0
+        """Seconds of frames that odometry matched without settling the scale; 0 once it has."""
 
     @property
     def known(self) -> bool:
@@ -122,9 +124,15 @@ class MetricScale:
         elapsed = 0.0 if self._observed is None else min(now - self._observed, LONGEST_STEP_S)
         self._observed = now
         self.unmatched_for = 0.0 if matched else self.unmatched_for + elapsed
+        if self.known or self.source != "odometry":
+            self.unsettled_for = 0.0
+        elif matched:
+            self.unsettled_for += elapsed
 
-    def replaced(self, source: str, scale: float) -> MetricScale:
-        """Return one with other settings, which has learnt nothing yet."""
+    def configured(self, source: str, scale: float) -> MetricScale:
+        """Return one by these settings: itself, or one that has learnt nothing if they differ."""
+        if source == self.source and (source != "fixed" or scale == self._fixed):
+            return self
         return MetricScale(source, scale, self._metric_pose)
 
     def reset(self) -> None:
@@ -132,4 +140,4 @@ class MetricScale:
         self._waiting.clear()
         self._segment = 0
         self._estimator = ScaleEstimator(self.source, self._fixed)
-        self._observed, self.unmatched_for = None, 0.0
+        self._observed, self.unmatched_for, self.unsettled_for = None, 0.0, 0.0

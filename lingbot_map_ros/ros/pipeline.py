@@ -157,6 +157,7 @@ class Pipeline:
             last_error=self.last_error,
             failing_for=0.0 if since is None else time.monotonic() - since,
             odometry_missing_for=self._odometry_missing_for,
+            unsettled_for=self.scale.unsettled_for,
             timings=self.timings,
         )
 
@@ -177,8 +178,8 @@ class Pipeline:
         before, self._parameters = self._parameters, parameters
         self._publishers.parameters = parameters
         self.keeper.set_parameters(parameters)
-        if (parameters.scale_source, parameters.scale) != (before.scale_source, before.scale):
-            self.scale = self.scale.replaced(parameters.scale_source, parameters.scale)
+        self.scale = self.scale.configured(parameters.scale_source, parameters.scale)
+        self._use_scale()
         if parameters.lost_after != before.lost_after:
             self.session.update_lost_after(parameters.lost_after)
         # only what differs: the rest may have been changed by a service meanwhile
@@ -217,8 +218,9 @@ class Pipeline:
         for result in results:
             mount = self._mount.base_from_camera(camera_frame, result.stamp_ns)
             match = self.scale.observe([result], mount)
-            if self.placement.set_scale(self.scale.factor, self.scale.known):
-                self.keeper.changed()
+            self._use_scale()
+            if not self.scale.known:
+                self._mount.warn_of_units(mount, camera_frame, self.scale.source)
             placed = self.placement.place(result, mount, camera_frame)
             # Poses first: whoever steers by them should wait for nothing else.
             self._publishers.publish_poses(placed)
@@ -233,6 +235,15 @@ class Pipeline:
             self._publishers.publish_depth(placed)
             self.keeper.add(result, mount)
             self.results.tick()
+
+    def _use_scale(self) -> None:
+        """Have all that comes out from now on in this scale, map and path as they are too."""
+        changed = self.placement.set_scale(self.scale.factor, self.scale.known)
+        if changed:
+            self.keeper.changed()
+        if self._parameters.tf_mode == "map" and (changed or not self.scale.known):
+            # what is broadcast leads to the map of another scale
+            self._broadcaster.set_map_to_odom(None)
 
 
 def _reason(error: Exception) -> str:

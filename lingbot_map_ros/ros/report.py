@@ -45,6 +45,8 @@ class StreamSnapshot:
     """Seconds since the first of the frames in a row that failed; 0 if the last one did not."""
     odometry_missing_for: float = 0.0
     """Seconds of frames without odometry; 0 while there is some, or none is needed."""
+    unsettled_for: float = 0.0
+    """Seconds of frames with odometry that have not settled the scale; 0 once they have."""
     timings: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -80,7 +82,7 @@ class NodeSnapshot:
     stalled_for: float = 0.0
     stall_timeout: float = 10.0
     silence: str = ""
-    """Why no image comes; empty if they do."""
+    """Since when no image comes, and why; empty if they do."""
     odometry_silence: str = ""
     """Why no odometry matches the frames; empty if some does, or none is needed."""
     stream: StreamSnapshot | None = None
@@ -113,7 +115,7 @@ def _state(node: NodeSnapshot) -> tuple[bytes, str]:
     if node.input.paused:
         return ok, "paused"
     if node.silence:
-        return warn, f"waiting: no image on {node.input.topic}; {node.silence}"
+        return warn, f"waiting: {node.silence}"
     if node.stream.failing_for >= node.stall_timeout:
         return error, (
             f"error: no result for {node.stream.failing_for:.0f} s while images arrive; "
@@ -193,7 +195,10 @@ def _stream_values(stream: StreamSnapshot) -> list[tuple[str, object]]:
         ("keyframe decision", "manual" if session.deferred else "automatic"),
         ("pending frames", session.pending),
         ("pending policy applied", session.policy_applied),
-        ("cache fill", f"{session.kept} of {session.capacity}"),
+        (
+            "cache fill",
+            f"{session.kept} of {session.max_keyframes}, next window from {session.capacity} on",
+        ),
         ("frames withheld", session.withheld),
         ("last event", session.last_reason),
         ("alignment error", session.alignment_error),

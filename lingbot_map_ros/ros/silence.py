@@ -7,8 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from nav_msgs.msg import Odometry
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import CompressedImage, Image
 
 from lingbot_map_ros.wording import counted
 
@@ -22,49 +24,68 @@ FAST_DDS_HINT = (
 
 
 @dataclass(frozen=True)
-class Advice:
-    """What to do about a silent topic."""
+class _Advice:
+    """What to do about a silent topic of one type."""
 
     name: str
     """Name of the topic in remappings."""
     other_type: str
     """For publishers of another type."""
-    match: str
-    """For a topic with publishers that should be heard."""
     no_topic: str
     """When no topic carries the type."""
+    best_effort: str = ""
+    """Why messages that are sent with best effort may get lost."""
+    suffix: str = ""
+    """What the topic's name has behind that of the remapping."""
 
 
-IMAGE = Advice(
-    "image",
-    "set image_transport or remap image",
-    FAST_DDS_HINT,
-    "No other topic carries images; is the camera running in this ROS_DOMAIN_ID?",
-)
-ODOMETRY = Advice(
-    "odom",
-    "remap odom",
-    "Does it send anything (ros2 topic hz), and from this machine's network?",
-    "No other topic carries odometry; is the robot's base running in this ROS_DOMAIN_ID?",
-)
+_ADVICE = {
+    Image: _Advice(
+        "image",
+        "set image_transport or remap image",
+        "No other topic carries images; is the camera running in this ROS_DOMAIN_ID?",
+        best_effort=FAST_DDS_HINT,
+    ),
+    CompressedImage: _Advice(
+        "image",
+        "set image_transport or remap image",
+        "No other topic carries compressed images; is the camera running in this ROS_DOMAIN_ID?",
+        suffix="/compressed",
+    ),
+    Odometry: _Advice(
+        "odom",
+        "remap odom",
+        "No other topic carries odometry; is the robot's base running in this ROS_DOMAIN_ID?",
+    ),
+}
 
 
 def explain_silence(
-    node: Node, topic: str, message_type: Any, qos: QoSProfile, advice: Advice
+    node: Node, topic: str, message_type: Any, qos: QoSProfile, *, heard: bool
 ) -> str:
-    """Say why nothing may have come in on ``topic``; one text, for one warning."""
-    wanted = _type_name(message_type)
+    """Say why nothing may come in on ``topic`` now.
+
+    ``heard`` tells that something came before: then names and network were right.
+    """
+    wanted, advice = _type_name(message_type), _ADVICE[message_type]
     publishers = node.get_publishers_info_by_topic(topic)
     if not publishers:
+        if heard:
+            return "nobody publishes it any more: its node has ended, or cannot be reached."
         return f"nobody publishes it. {_suggestions(node, topic, wanted, advice)}"
-    described = "; ".join(_describe(info) for info in publishers)
+    described = "; ".join(sorted(_describe(info) for info in publishers))
     lines = [f"it has {counted(len(publishers), 'publisher')}: {described}."]
     if all(info.topic_type != wanted for info in publishers):
         lines.append(f"None of them sends {wanted}: {advice.other_type}.")
     elif reasons := {r for info in publishers if (r := _mismatch(info.qos_profile, qos))}:
         lines.append(f"QoS does not match: {'; '.join(sorted(reasons))}.")
+    elif advice.best_effort and not heard and qos.reliability is not ReliabilityPolicy.RELIABLE:
+        lines.append(f"QoS and type match. {advice.best_effort}")
     else:
-        lines.append(f"QoS and type match. {advice.match}")
+        still, network = ("still ", "") if heard else ("", ", and from this machine's network")
+        lines.append(
+            f"QoS and type match. Does it {still}send anything (ros2 topic hz {topic}){network}?"
+        )
     return " ".join(lines)
 
 
@@ -88,23 +109,25 @@ def _mismatch(offered: QoSProfile, requested: QoSProfile) -> str:
     return ""
 
 
-def _suggestions(node: Node, topic: str, wanted: str, advice: Advice) -> str:
+def _suggestions(node: Node, topic: str, wanted: str, advice: _Advice) -> str:
     # Our own depth is an image too, and no camera's; our odometry is not the robot's.
     own = {name for name, _ in node.get_publisher_names_and_types_by_node(*_identity(node))}
     others = sorted(
         name
         for name, types in node.get_topic_names_and_types()
         if wanted in types and name != topic and name not in own and node.count_publishers(name)
+        if name.endswith(advice.suffix)
     )
     if others:
         return (
-            f"Topics of this type: {', '.join(others[:8])}; remap with {advice.name}:={others[0]}"
+            f"Topics of this type: {', '.join(others[:8])}; remap with "
+            f"{advice.name}:={others[0].removesuffix(advice.suffix)}"
         )
-    compressed = [
+    compressed = sorted(
         name
         for name, types in node.get_topic_names_and_types()
         if name.endswith("/compressed") and "sensor_msgs/msg/CompressedImage" in types
-    ]
+    )
     if compressed and wanted == "sensor_msgs/msg/Image":
         base = compressed[0].removesuffix("/compressed")
         return f"There is {compressed[0]}: set image_transport: compressed and remap image:={base}"

@@ -84,7 +84,9 @@ class SessionStatus:
     kept: int
     """Frames that the caches hold a trace of in the current window, pending ones excluded."""
     capacity: int
-    """Kept frames at which the next window opens, close to ``max_keyframes``."""
+    """Kept frames from which on the next window opens as soon as nothing is pending."""
+    max_keyframes: int
+    """Most kept frames that the caches hold; never reached but by late decisions."""
     pending: int
     deferred: bool
     window: int

@@ -224,6 +224,7 @@ class StreamingSession:
             needed=self._limits.scale_frames,
             kept=state.kept,
             capacity=self._limits.window_size,
+            max_keyframes=self._limits.max_keyframes,
             pending=self.pending,
             deferred=self.deferred,
             window=max(state.window, 0),
