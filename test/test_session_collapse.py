@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 from oracle import HEIGHT, WIDTH, Oracle, loop, numbered, turn
-from streams import PERIOD, feed, fingerprints, tiny_session
+from streams import PERIOD, feed, fingerprints, image, tiny_session
 
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.geometry.poses import make_pose
+from lingbot_map_ros.streaming.guard import BLANK_CONTRAST, SEEN_CONTRAST
+from lingbot_map_ros.streaming.observation import contrast
 from lingbot_map_ros.streaming.results import Decision, SessionState
 from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
 
@@ -190,6 +192,33 @@ def test_a_covered_camera_does_not_end_the_segment():
     assert session.status().segment == 0 and session.status().withheld == 50
     (result,) = session.step(numbered(30), 80 * PERIOD)
     assert result.segment == 0 and result.covariance_scale == 100.0
+
+
+@pytest.mark.parametrize("level", [0, 255])
+def test_a_blank_image_is_withheld_from_the_first_frame_on(level):
+    session, twin = tiny_session(), tiny_session()
+    needed = session.status().needed
+    results = feed(session, range(needed))
+    assert len(results) == needed
+    blank = np.full_like(image(0), level)
+    assert [session.step(blank, n * PERIOD) for n in (needed, needed + 1)] == [[], []]
+    status = session.status()
+    assert session.state is SessionState.LOST and status.withheld == 2
+    assert status.last_reason == "the image is blank"
+    after = range(needed + 2, needed + 12)
+    results += feed(session, after)
+    expected = feed(twin, [*range(needed), *after])
+    assert [f[1:9] for f in fingerprints(results)] == [f[1:9] for f in fingerprints(expected)]
+
+
+def test_where_all_images_have_low_contrast_a_blank_one_is_believed():
+    session = tiny_session()
+    needed = session.status().needed
+    dim = [np.uint8(100) + image(n) // 32 for n in range(needed)]
+    assert all(BLANK_CONTRAST < contrast(img) < SEEN_CONTRAST for img in dim)
+    assert len([r for n, img in enumerate(dim) for r in session.step(img, n * PERIOD)]) == needed
+    assert len(session.step(np.zeros_like(dim[0]), needed * PERIOD)) == 1
+    assert session.status().withheld == 0
 
 
 def test_only_the_bad_scale_frames_are_replaced(caplog):

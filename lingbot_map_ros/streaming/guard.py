@@ -136,10 +136,11 @@ class Guard:
     def is_blank(self, contrast: float, *, starting: bool) -> bool:
         """Whether an image of this contrast shows nothing where others showed a scene.
 
-        A segment never starts from one: its scale frames decide about the unit of all that follows.
+        A segment never starts from one: its scale frames decide about the unit of all that follows,
+        and they show at once what is usual.
         """
         usual = self.contrast
-        expected = starting or (usual.armed and usual.median() > SEEN_CONTRAST)
+        expected = starting or (bool(usual.values) and usual.median() > SEEN_CONTRAST)
         return contrast < BLANK_CONTRAST and expected
 
     def reject(self, view: View, lost: int) -> str:
