@@ -72,6 +72,10 @@ def odometry_message(stamp_ns: int, position, quaternion=(0.0, 0.0, 0.0, 1.0)):
     )
 
 
+def pose_stamped_message(stamp_ns: int, position):
+    return TYPES["geometry_msgs/msg/PoseStamped"](header(stamp_ns, "map"), pose_message(position))
+
+
 def static_transform_message(parent: str, child: str, translation, quaternion):
     transform = TYPES["geometry_msgs/msg/Transform"](
         TYPES["geometry_msgs/msg/Vector3"](*map(float, translation)),

@@ -22,6 +22,7 @@ from bag_factory import (
     image_message,
     odometry_message,
     picture,
+    pose_stamped_message,
     static_transform_message,
     storage_file,
     write_messages,
@@ -32,6 +33,7 @@ from lingbot_map_ros.mapping.scale import ScaleEstimator
 from lingbot_map_ros.replay import cli, program
 from lingbot_map_ros.replay.evaluation import Evaluation, read_tum
 from lingbot_map_ros.replay.options import SHARED, parse
+from lingbot_map_ros.replay.play_bag import parse_arguments
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.stamps import RESTART_FRAMES
 from lingbot_map_ros.streaming.image_files import preprocess_file
@@ -270,6 +272,30 @@ def test_odometry_gives_metres(tmp_path, monkeypatch):
         np.sort(2.5 * read_ply(plain / "map.ply")["xyz"], axis=0),
         rtol=1e-4, atol=1e-4,
     )  # fmt: skip
+
+
+def test_poses_that_are_no_odometry_are_refused(tmp_path, capsys):
+    def messages():
+        for topic, stamp, message in truth_messages(2):
+            yield topic, stamp, message
+            yield "/pose", stamp, pose_stamped_message(stamp, (0, 0, 0))
+
+    path = write_messages(tmp_path / "bag", messages())
+    arguments = ["--bag", path, "--output", tmp_path / "out", "--scale-source", "odometry"]
+    assert run(*arguments, "--odom", "/pose") == 1
+    assert capsys.readouterr().err == (
+        "replay: /pose is geometry_msgs/msg/PoseStamped; topics of type Odometry: /truth\n"
+    )
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "inf"])
+@pytest.mark.parametrize("program", [parse, parse_arguments])
+def test_a_duration_of_nothing_is_refused(capsys, program, seconds):
+    recording = ["--bag", "x", "--output", "y"] if program is parse else ["x"]
+    with pytest.raises(SystemExit) as caught:
+        program([*recording, "--duration", seconds])
+    assert caught.value.code == 2
+    assert f"--duration: {seconds} is not a number above 0" in capsys.readouterr().err
 
 
 def test_odometry_that_gives_no_scale_says_why(tmp_path, capsys):

@@ -14,6 +14,14 @@ def non_negative(text: str) -> float:
     return value
 
 
+def positive(text: str) -> float:
+    """Parse a finite number above 0."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return value
+
+
 def positive_int(text: str) -> int:
     """Parse an integer of at least 1."""
     value = int(text)

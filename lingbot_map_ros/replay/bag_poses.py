@@ -59,19 +59,20 @@ class PoseLog:
         return make_pose(quaternion_to_matrix((1 - share) * q[0] + share * q[1]), t)
 
 
-def read_poses(bag: Bag, topic: str) -> PoseLog:
+def read_poses(bag: Bag, topic: str, msgtypes: tuple[str, ...] = POSE_TYPES) -> PoseLog:
     """Read all poses of a topic; messages that are damaged or no pose (NaN) are left out.
 
     Raises
     ------
     SourceError
-        If the topic is not there, is of no pose type or holds no pose.
+        If the topic is not there, is of none of the types or holds no pose.
     """
     found = bag.topics.get(topic)
-    if found is None or found.msgtype not in POSE_TYPES:
-        known = ", ".join(t.name for t in bag.of_type(*POSE_TYPES)) or "none"
-        reason = "is not in the bag" if found is None else f"is {found.msgtype}, no pose"
-        raise SourceError(f"{topic} {reason}; topics with poses: {known}")
+    if found is None or found.msgtype not in msgtypes:
+        known = ", ".join(t.name for t in bag.of_type(*msgtypes)) or "none"
+        reason = "is not in the bag" if found is None else f"is {found.msgtype}"
+        names = ", ".join(msgtype.rpartition("/")[2] for msgtype in msgtypes)
+        raise SourceError(f"{topic} {reason}; topics of type {names}: {known}")
     rows: dict[int, NDArray[np.float64]] = {}
     frame_id = ""
     for record in bag.messages([topic]):

@@ -67,7 +67,8 @@ def open_inputs(options: Options, bag: Bag | None, stack: ExitStack) -> Inputs:
     frame = options.parameters.camera_frame or camera.frame_id
     odometry, mount = None, BODY_FROM_OPTICAL
     if options.parameters.scale_source == "odometry":
-        odometry = read_poses(bag, options.odom or _only_odometry(bag, truth_topic))
+        topic = options.odom or _only_odometry(bag, truth_topic)
+        odometry = read_poses(bag, topic, (ODOMETRY,))
         mount = _mount(options, bag, camera, odometry.frame_id, frame)
     truth = _truth_of_camera(bag, truth_topic, camera, frame) if truth_topic else None
     return Inputs(camera, odometry, mount, truth_file, truth)

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from lingbot_map_ros.replay.arguments import non_negative, strip_ros_arguments
+from lingbot_map_ros.replay.arguments import non_negative, positive, strip_ros_arguments
 from lingbot_map_ros.replay.source import Span
 from lingbot_map_ros.ros.parameter_checks import check
 from lingbot_map_ros.ros.parameters import Parameters
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         "--odom", default="", help="Odometry topic (default: the only one that is not the truth)"
     )
     parser.add_argument("--start-offset", type=non_negative, default=0.0, metavar="S")
-    parser.add_argument("--duration", type=non_negative, metavar="S")
+    parser.add_argument("--duration", type=positive, metavar="S")
     parser.add_argument(
         "--rate",
         type=non_negative,

@@ -13,7 +13,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lingbot_map_ros.errors import LingbotMapError, SourceError
-from lingbot_map_ros.replay.arguments import non_negative, positive_int, strip_ros_arguments
+from lingbot_map_ros.replay.arguments import (
+    non_negative,
+    positive,
+    positive_int,
+    strip_ros_arguments,
+)
 from lingbot_map_ros.replay.bag import IMAGE_TYPES, Bag
 from lingbot_map_ros.replay.source import Span
 from lingbot_map_ros.wording import counted
@@ -43,7 +48,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--start-offset", type=non_negative, default=0.0, metavar="S", help="skip S s"
     )
-    parser.add_argument("--duration", type=non_negative, metavar="S", help="play only S seconds")
+    parser.add_argument("--duration", type=positive, metavar="S", help="play only S seconds")
     parser.add_argument(
         "--qos", choices=("reliable", "best_effort"), default="reliable", help="default reliable"
     )
