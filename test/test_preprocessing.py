@@ -369,3 +369,25 @@ def test_a_calibration_of_another_size_is_refused():
 def test_a_hopeless_distortion_is_refused():
     with pytest.raises(CameraModelError):
         undistortion(bad_camera(D=(-1e9, 0, 0, 0)), (320.0, 240.0))
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
+def test_of_16_bits_the_upper_eight_are_shown(tmp_path, suffix):
+    levels = scene(60, 80)
+    grey = tmp_path / f"grey.{suffix}"
+    cv2.imwrite(str(grey), levels[..., 0].astype(np.uint16) * 256 + 77)
+    np.testing.assert_array_equal(load_image(grey), np.repeat(levels[..., :1], 3, axis=-1))
+    colour = tmp_path / "colour.png"
+    cv2.imwrite(str(colour), levels[..., ::-1].astype(np.uint16) * 256 + 77)
+    np.testing.assert_array_equal(load_image(colour), levels)
+
+
+def test_floating_point_images_are_levels_from_0_to_255(tmp_path):
+    levels = scene(60, 80)[..., 0].astype(np.float32)
+    file = tmp_path / "image.tif"
+    Image.fromarray(levels).save(file)
+    np.testing.assert_array_equal(load_image(file)[..., 1], levels)
+    for factor, largest in ((1 / 255, "1"), (257, "6.55e\\+04")):
+        Image.fromarray(levels * np.float32(factor)).save(file)
+        with pytest.raises(SourceError, match=f"image.tif holds .* to {largest}, where 0 to 255"):
+            load_image(file)

@@ -279,6 +279,27 @@ def test_names_that_are_times_are_the_stamps(tmp_path):
     assert len(list(FolderSource(tmp_path, span).frames())) == 1
 
 
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_16_bit_images_that_use_few_bits_are_said(tmp_path, channels):
+    (tmp_path / "0.png").write_bytes(b"no image")
+    for index in range(1, 4):
+        values = picture(index).astype(np.uint16) << 4
+        values = np.insert(values, 3, 65535, axis=-1)[..., :channels]
+        cv2.imwrite(str(tmp_path / f"{index}.png"), values)
+    (note,) = FolderSource(tmp_path, EVERYTHING).losses.notes
+    largest = int(values[..., :3].max())
+    assert f"is {largest} of 65535" in note and note.endswith("the values of all by 16")
+
+
+def test_16_bit_images_that_are_bright_or_black_have_no_note(tmp_path):
+    cv2.imwrite(str(tmp_path / "0.png"), np.zeros((48, 64), np.uint16))
+    assert FolderSource(tmp_path, EVERYTHING).losses.notes == []
+    cv2.imwrite(str(tmp_path / "1.png"), picture(1)[..., 0].astype(np.uint16) << 8)
+    assert FolderSource(tmp_path, EVERYTHING).losses.notes == []
+    Image.fromarray(picture(0) // 20).save(tmp_path / "1.png")
+    assert FolderSource(tmp_path, EVERYTHING).losses.notes == []
+
+
 @pytest.fixture
 def video(tmp_path):
     path = tmp_path / "clip.avi"

@@ -9,6 +9,7 @@ from pathlib import Path
 import cv2
 
 from lingbot_map_ros.errors import SourceError
+from lingbot_map_ros.replay.image_range import narrow_range
 from lingbot_map_ros.replay.image_sizes import fitted, sort_out
 from lingbot_map_ros.replay.natural import natural_key
 from lingbot_map_ros.replay.source import Frame, Losses, Span, Thinning
@@ -68,6 +69,7 @@ class FolderSource:
         self.expected: int | None = len(self._files)
         if odd:
             self.losses.skip_frames(len(odd), sorted_out.complaint)
+        self.losses.notes += narrow_range([file for _, file in self._files])
 
     def frames(self) -> Iterator[Frame]:
         """Read the images; one that is damaged is left out and named."""

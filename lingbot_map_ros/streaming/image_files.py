@@ -29,18 +29,35 @@ def load_image(source: str | Path | bytes) -> np.ndarray:
     """Read an image file, or its bytes, as uint8 RGB [H, W, 3].
 
     EXIF orientation is applied; RGBA is composited on white; every other mode loses its
-    transparency. Raises SourceError for a file that is missing or damaged.
+    transparency. Of 16 bits the upper eight are kept, in grey images as Pillow does in coloured
+    ones. Raises SourceError for a file that is missing or damaged, or whose floating-point values
+    do not fill 0 to 255.
     """
     name = "the image" if isinstance(source, bytes) else str(source)
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as file:
             image = ImageOps.exif_transpose(file)
+            if image.mode.startswith("I"):  # Pillow would show all above 255 as white
+                levels = (np.array(image) >> 8).clip(0, 255).astype(np.uint8)
+                return np.repeat(levels[..., None], 3, axis=-1)
+            if image.mode == "F":
+                _require_levels(np.array(image), name)
             if image.mode == "RGBA":
                 white = Image.new("RGBA", image.size, (255, 255, 255, 255))
                 image = Image.alpha_composite(white, image)
             return np.array(image.convert("RGB"))
     except (*PILLOW_ERRORS, Image.DecompressionBombError) as error:
         raise SourceError(f"{name} cannot be read: {error}") from error
+
+
+def _require_levels(values: np.ndarray, name: str) -> None:
+    """Raise SourceError for floating-point values that are no levels from 0 to 255."""
+    low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
+    if not 1 < high < 256:
+        raise SourceError(
+            f"{name} holds floating-point values from {low:.3g} to {high:.3g}, where 0 to 255 are "
+            "needed: scale them, or save the images with 8 bits"
+        )
 
 
 def image_size(path: Path) -> tuple[int, int]:
