@@ -300,6 +300,21 @@ def test_16_bit_images_that_are_bright_or_black_have_no_note(tmp_path):
     assert FolderSource(tmp_path, EVERYTHING).losses.notes == []
 
 
+def test_files_of_one_stamp_are_left_out_and_named(tmp_path):
+    names = ["1700000000.0", "1700000000.1", "1700000000.10", "1700000000.100", "1700000000.2"]
+    for index, name in enumerate(names):
+        Image.fromarray(picture(index)).save(tmp_path / f"{name}.png")
+    source = FolderSource(tmp_path, EVERYTHING)
+    assert [frame.file for frame in source.frames()] == [f"{names[i]}.png" for i in (0, 1, 4)]
+    assert source.losses.frames == 2
+    assert source.losses.sentences == [
+        "2 of 5 images have the stamp of another and are left out: 1700000000.10.png "
+        "(as 1700000000.1.png), 1700000000.100.png (as 1700000000.1.png)"
+    ]
+    thinned = FolderSource(tmp_path, Span(rate=5.0))
+    assert thinned.expected == 2 and thinned.losses.frames == 0
+
+
 @pytest.fixture
 def video(tmp_path):
     path = tmp_path / "clip.avi"

@@ -21,7 +21,7 @@ from lingbot_map_ros.ros.report import (
 from lingbot_map_ros.ros.worker import WorkerState
 from lingbot_map_ros.streaming.results import SessionState
 from lingbot_map_ros.streaming.session import StreamingSession
-from lingbot_map_ros.wording import counted
+from lingbot_map_ros.wording import counted, first_few
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,11 @@ from lingbot_map_ros.wording import counted
 )
 def test_a_number_of_images(number, text):
     assert counted(number, "image") == text
+
+
+def test_the_first_few_of_many_names():
+    assert first_few("abcde") == "a, b, c, d, e"
+    assert first_few("abcdefg") == "a, b, c, d, e and 2 more"
 
 
 def test_a_recording_of_one_image(tmp_path, capsys):

@@ -12,8 +12,8 @@ import numpy as np
 
 from lingbot_map_ros.errors import SourceError
 from lingbot_map_ros.streaming.image_files import image_size
+from lingbot_map_ros.wording import first_few
 
-_NAMED = 5
 _TOLERANCE = 0.01
 """Difference of two aspects that the rounding of sides explains."""
 
@@ -45,12 +45,11 @@ def sort_out(files: Sequence[Path]) -> SortedOut:
         return SortedOut(None, (), "")
     ((usual, count),) = Counter(sizes.values()).most_common(1)
     odd = tuple(file for file, size in sizes.items() if not _same_aspect(size, usual))
-    named = ", ".join(f"{file.name} ({_text(sizes[file])})" for file in odd[:_NAMED])
-    more = f" and {len(odd) - _NAMED} more" if len(odd) > _NAMED else ""
+    named = first_few([f"{file.name} ({_text(sizes[file])})" for file in odd])
     verb = "is" if len(odd) == 1 else "are"
     complaint = (
         f"{len(odd)} of {len(files)} images {verb} of another shape than the {count} of "
-        f"{_text(usual)} pixels and {verb} left out: {named}{more}"
+        f"{_text(usual)} pixels and {verb} left out: {named}"
     )
     return SortedOut(usual, odd, complaint)
 

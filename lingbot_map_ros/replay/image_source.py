@@ -3,7 +3,7 @@
 """Folders of images and video files as sources of frames."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import cv2
@@ -15,6 +15,7 @@ from lingbot_map_ros.replay.natural import natural_key
 from lingbot_map_ros.replay.source import Frame, Losses, Span, Thinning
 from lingbot_map_ros.streaming.camera_model import CameraModel
 from lingbot_map_ros.streaming.image_files import load_image
+from lingbot_map_ros.wording import first_few
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 FOLDER_RATE = 10.0
@@ -53,15 +54,17 @@ class FolderSource:
         times = [stamp for stamp in stamps if stamp is not None] if timed else numbered
         span.check(max(times) - min(times), str(folder))
         start, stop = span.bounds_ns(min(times))
-        thinning = Thinning(span.rate if timed else 0.0)
-        self._files = [
+        wanted = [
             (stamp, file)
             for stamp, file in sorted(zip(times, files))
-            if stamp >= start and (stop is None or stamp < stop) and thinning.is_due(stamp)
+            if stamp >= start and (stop is None or stamp < stop)
         ]
+        thinning = Thinning(span.rate if timed else 0.0)
+        self._files = [(stamp, file) for stamp, file in wanted if thinning.is_due(stamp)]
         self.name = f"images of {folder}"
         self.camera: CameraModel | None = None
         self.losses = Losses()
+        self._name_twins(wanted)
         sorted_out = sort_out([file for _, file in self._files])
         self.size = sorted_out.size
         odd = set(sorted_out.odd)
@@ -81,6 +84,22 @@ class FolderSource:
 
     def close(self) -> None:
         """Nothing is open between two images."""
+
+    def _name_twins(self, wanted: Sequence[tuple[int, Path]]) -> None:
+        """Count and name the files whose stamp is that of one that is taken."""
+        taken = dict(self._files)
+        twins = [
+            f"{file.name} (as {taken[stamp].name})"
+            for stamp, file in wanted
+            if taken.get(stamp, file) != file
+        ]
+        if twins:
+            verbs = ("has", "is") if len(twins) == 1 else ("have", "are")
+            self.losses.skip_frames(
+                len(twins),
+                f"{len(twins)} of {len(wanted)} images {verbs[0]} the stamp of another and "
+                f"{verbs[1]} left out: {first_few(twins)}",
+            )
 
 
 class VideoSource:
