@@ -3,12 +3,14 @@
 """`replay` from end to end with a tiny model of random weights."""
 
 import csv
+import itertools
 import json
 import math
 import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -30,7 +32,7 @@ from bag_factory import (
 from PIL import Image
 
 from lingbot_map_ros.mapping.scale import ScaleEstimator
-from lingbot_map_ros.replay import cli, program
+from lingbot_map_ros.replay import cli, plots, program
 from lingbot_map_ros.replay.evaluation import Evaluation, read_tum
 from lingbot_map_ros.replay.options import SHARED, parse
 from lingbot_map_ros.replay.play_bag import parse_arguments
@@ -100,6 +102,22 @@ def test_a_bag_becomes_trajectory_map_report_and_pictures(bag, tmp_path, capsys)
     assert f"{COUNT}/{COUNT}" in shown.err and "frame/s" in shown.err
 
 
+def keys(value):
+    """All keys of nested dictionaries; those of the settings are parameters."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from () if key == "settings" else keys(item)
+
+
+def test_every_key_of_the_report_is_described(bag, tmp_path):
+    """Unevaluated; `test_replay_evaluation` has the keys of an evaluation."""
+    assert run("--bag", bag, "--output", tmp_path / "out") == 0
+    text = (Path(__file__).parents[1] / "docs" / "replay.md").read_text()
+    missing = [key for key in keys(report_of(tmp_path / "out")) if f"`{key}`" not in text]
+    assert not missing
+
+
 def test_colmap_model_on_request(bag, tmp_path):
     assert run("--bag", bag, "--output", tmp_path, "--colmap") == 0
     files = {f"colmap/{name}.txt" for name in ("cameras", "images", "points3D")}
@@ -165,6 +183,32 @@ def test_the_report_says_why_a_map_stays_nearly_empty(bag, tmp_path, capsys):
     (note,) = report_of(tmp_path)["notes"]
     assert "only 0.0% of the depth reaches depth_confidence_min 900" in note
     assert f"note: {note}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("keyframes", "several"), [(9, True), (64, False)])
+def test_window_switches_are_marked_on_the_trajectory(
+    bag, tmp_path, monkeypatch, keyframes, several
+):
+    drawn = {}
+    monkeypatch.setattr(plots, "_save", lambda figure, path: drawn.setdefault(path.name, figure))
+    run("--bag", bag, "--output", tmp_path / "out", "--max-keyframes", keyframes)
+    report = report_of(tmp_path / "out")
+    assert (report["frames"]["windows"] > 1) == several
+    with (tmp_path / "out" / "timings.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["results"] != "0"]
+    switched = [
+        row["stamp_ns"] for a, row in itertools.pairwise(rows) if a["window"] != row["window"]
+    ]
+    assert len(switched) == report["frames"]["windows"] - 1
+    stamps, positions = read_tum(tmp_path / "out" / "trajectory.tum")
+    first = np.isin(
+        np.rint(stamps * 1e9 / PERIOD_NS), [int(stamp) // PERIOD_NS for stamp in switched]
+    )
+    for axes, columns in zip(drawn["trajectory.png"].axes, ([0, 1], [0, 2]), strict=True):
+        marks = [line for line in axes.lines if line.get_label() == "window switch"]
+        assert len(marks) == several
+        for line in marks:
+            np.testing.assert_allclose(line.get_xydata(), positions[first][:, columns], atol=1e-5)
 
 
 def test_a_clock_that_was_set_back_does_not_mix_the_poses(tmp_path):

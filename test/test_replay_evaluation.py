@@ -45,6 +45,8 @@ def test_a_scaled_copy_has_no_sim3_error_and_gives_its_scale(tmp_path):
     length = np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum()
     assert summary["path_length"] == pytest.approx(length, rel=1e-6)
     json.dumps(summary, allow_nan=False)
+    text = (Path(__file__).parents[1] / "docs" / "replay.md").read_text()
+    assert not [key for key in (*summary, *summary["ate"]["se3"]) if f"`{key}`" not in text]
 
 
 def test_the_title_tells_alignment_error_and_share_of_the_way():

@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ def draw(
     positions = world.apply_pose(poses)[:, :3, 3]
     _, keyframes = mapper.trajectory.poses(keyframes_only=True)
     marks = world.apply_pose(keyframes)[:, :3, 3]
+    switches = positions[np.isin(stamps, _switch_stamps(runner.times))]
     if evaluation is not None and truth is not None:
         times, true_positions = read_tum(truth)
         A = evaluation.alignment
@@ -92,6 +94,7 @@ def draw(
             "m",
             truth=true_positions[compared],
             keyframes=_moved(A, marks),
+            switches=_moved(A, switches),
             title=evaluation.title,
         )
         plots.plot_errors(
@@ -101,7 +104,9 @@ def draw(
             "position error after Sim(3) alignment",
         )
     else:
-        plots.plot_trajectory(folder / PLOT_TRAJECTORY, positions, unit, keyframes=marks)
+        plots.plot_trajectory(
+            folder / PLOT_TRAJECTORY, positions, unit, keyframes=marks, switches=switches
+        )
     voxel = mapper.voxel_map.voxel_size * world.scale
     plots.plot_map(folder / PLOT_MAP, *mapper.points(world), positions, unit, voxel)
     if strip:
@@ -145,6 +150,12 @@ def _write_timings(path: Path, times: Sequence[FrameTimes]) -> None:
             f"{value:.3f}" if name in milliseconds else value for name, value in values.items()
         )
     plots.write_whole(path, text.getvalue().encode(errors="surrogateescape"))
+
+
+def _switch_stamps(times: Sequence[FrameTimes]) -> list[int]:
+    """Stamps of the first frames of all windows but the first."""
+    answered = [row for row in times if row.results]
+    return [row.stamp_ns for last, row in pairwise(answered) if row.window != last.window]
 
 
 def _moved(A: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.float64]:

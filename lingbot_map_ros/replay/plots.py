@@ -19,6 +19,7 @@ from lingbot_map_ros.errors import ExportError
 
 _TRUTH = {"color": "0.55", "linewidth": 2.5, "label": "ground truth"}
 _ESTIMATE = {"color": "tab:blue", "linewidth": 1.3}
+_SWITCH = {"color": "tab:orange", "marker": "d", "markersize": 5, "linestyle": ""}
 _MOST_DRAWN_POINTS = 400_000
 _OUTLIERS_PERCENT = 1.0
 _MARGIN = 0.04
@@ -35,11 +36,13 @@ def plot_trajectory(
     *,
     truth: NDArray[np.float64] | None = None,
     keyframes: NDArray[np.float64] | None = None,
+    switches: NDArray[np.float64] | None = None,
     title: str = "",
 ) -> None:
     """Draw positions [N, 3] in the x-y and in the x-z plane of their world.
 
-    ``unit`` labels the axes; ``keyframes`` [M, 3] are marked, ``truth`` [L, 3] lies below.
+    ``unit`` labels the axes; ``keyframes`` [M, 3] and window ``switches`` [S, 3], where the path
+    may step aside, are marked, ``truth`` [L, 3] lies below.
     """
     figure = Figure(figsize=(11, 5.5), layout="constrained")
     for axes, vertical in zip(figure.subplots(1, 2), (1, 2)):
@@ -49,6 +52,8 @@ def plot_trajectory(
         axes.plot(*estimate[:, columns].T, label="estimate", **_ESTIMATE)
         if keyframes is not None:
             axes.plot(*keyframes[:, columns].T, ".", color="tab:blue", label="keyframe")
+        if switches is not None and len(switches):
+            axes.plot(*switches[:, columns].T, label="window switch", **_SWITCH)
         axes.plot(*estimate[0, columns], "s", color="tab:green", markersize=7, label="start")
         axes.plot(*estimate[-1, columns], "X", color="tab:red", markersize=8, label="end")
         _spatial(axes, "x", "xyz"[vertical], unit)
