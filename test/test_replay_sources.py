@@ -3,6 +3,7 @@
 """Bags, folders and videos as sources of frames, and the poses that a bag holds besides."""
 
 import math
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -27,6 +28,7 @@ from lingbot_map_ros.replay.bag import Bag
 from lingbot_map_ros.replay.bag_poses import read_poses, static_transform
 from lingbot_map_ros.replay.bag_source import BagSource
 from lingbot_map_ros.replay.image_source import FolderSource, VideoSource
+from lingbot_map_ros.replay.natural import natural_key
 from lingbot_map_ros.replay.source import Span
 from lingbot_map_ros.ros.stamps import RESUME_FRAMES
 from lingbot_map_ros.streaming.image_files import image_size, load_image
@@ -376,3 +378,10 @@ def test_what_is_no_source_is_refused_in_one_line(tmp_path):
         with pytest.raises(SourceError, match=name) as caught:
             make(tmp_path / name, EVERYTHING)
         assert "\n" not in str(caught.value)
+
+
+def test_files_are_ordered_as_a_person_would_number_them():
+    names = ["a2", "a10", "1.png", "01.png", "²1.png", "10.png", "9.png", "a", "b1"]
+    expected = ["01.png", "1.png", "9.png", "10.png", "a", "a2", "a10", "b1", "²1.png"]
+    for order in (names, names[::-1]):
+        assert [path.name for path in sorted(map(Path, order), key=natural_key)] == expected

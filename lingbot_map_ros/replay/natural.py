@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 
-def natural_key(path: Path) -> list[tuple[int, str]]:
-    """Sort key by which ``frame_10`` comes after ``frame_9``."""
+def natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
+    """Sort key by which ``frame_10`` comes after ``frame_9``, and no two names are equal."""
     parts = re.split(r"(\d+)", path.name)
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts], path.name
