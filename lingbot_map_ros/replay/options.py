@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.replay.arguments import non_negative, positive, strip_ros_arguments
 from lingbot_map_ros.replay.source import Span
 from lingbot_map_ros.ros.parameter_checks import check
@@ -78,13 +79,15 @@ def parse(argv: Sequence[str]) -> Options:
     Raises
     ------
     ConfigurationError
-        For a value that the node would refuse too.
+        For a value that the node would refuse too, or one that is of no use beside the others.
     """
     given = _parser().parse_args(strip_ros_arguments(argv)[0])
     values = {name: getattr(given, name) for name in SHARED}
     values["base_to_camera"] = tuple(values["base_to_camera"])
     parameters = Parameters(**values)
     check(parameters)
+    if given.odom and parameters.scale_source != "odometry":
+        raise ConfigurationError(f"--odom {given.odom} is for --scale-source odometry: add that")
     return Options(
         bag=given.bag,
         images=given.images,
