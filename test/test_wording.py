@@ -7,21 +7,30 @@ import sys
 
 import pytest
 from bag_factory import camera_messages, write_messages
+from nav_msgs.msg import Odometry
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
+from lingbot_map_ros.errors import InputError
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.replay import cli
+from lingbot_map_ros.ros.camera_info import camera_model
+from lingbot_map_ros.ros.camera_mount import CameraMount
+from lingbot_map_ros.ros.conversions import compressed_to_rgb, image_to_rgb
 from lingbot_map_ros.ros.decisions import Decisions
+from lingbot_map_ros.ros.odom_buffer import odom_complaints
+from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.report import (
     InputSnapshot,
     NodeSnapshot,
     StreamSnapshot,
     make_report,
 )
+from lingbot_map_ros.ros.tf_lookup import NoLookup
 from lingbot_map_ros.ros.worker import WorkerState
 from lingbot_map_ros.streaming.results import SessionState
 from lingbot_map_ros.streaming.session import StreamingSession
-from lingbot_map_ros.wording import counted, first_few
+from lingbot_map_ros.wording import counted, first_few, shortened
 
 
 @pytest.mark.parametrize(
@@ -34,6 +43,38 @@ def test_a_number_of_images(number, text):
 def test_the_first_few_of_many_names():
     assert first_few("abcde") == "a, b, c, d, e"
     assert first_few("abcdefg") == "a, b, c, d, e and 2 more"
+
+
+LENS = [20.0, 0.0, 10.0, 0.0, 20.0, 10.0, 0.0, 0.0, 1.0]
+LONG = "m" * 5000
+BRIEF = 600
+"""Longest sentence about a message."""
+
+
+def test_a_long_name_is_cut_and_a_short_one_is_not():
+    assert shortened("camera") == "camera"
+    assert shortened(LONG) == "m" * 80 + "... (5000 characters)"
+
+
+def test_names_from_messages_do_not_fill_the_log(caplog):
+    image = Image(height=20, width=20, encoding=LONG)
+    with pytest.raises(InputError) as encoding:
+        image_to_rgb(image)
+    with pytest.raises(InputError) as compressed:
+        compressed_to_rgb(CompressedImage(format=LONG, data=b"no image"))
+    with pytest.raises(InputError) as distortion:
+        camera_model(
+            CameraInfo(height=20, width=20, k=LENS, d=[0.1], distortion_model=LONG), 20, 20
+        )
+    odometry = Odometry(child_frame_id=LONG)
+    odometry.header.frame_id = LONG
+    robot = Parameters(tf_mode="map", scale_source="odometry")
+    complaints = odom_complaints(odometry, robot)
+    assert len(complaints) == 2
+    CameraMount(Parameters(), NoLookup(), lambda *_: None).base_from_camera(LONG, 0)
+    for text in (*map(str, (encoding.value, compressed.value, distortion.value)), *complaints):
+        assert "mmm... (5000 characters)" in text and len(text) < BRIEF
+    assert "mmm... (5000 characters)" in caplog.text and len(caplog.text) < BRIEF
 
 
 def test_a_recording_of_one_image(tmp_path, capsys):

@@ -19,6 +19,7 @@ from lingbot_map_ros.replay.image_source import FolderSource, VideoSource
 from lingbot_map_ros.replay.options import Options
 from lingbot_map_ros.replay.source import Source
 from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL, parse_base_to_camera
+from lingbot_map_ros.wording import shortened
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +108,9 @@ def _mount(
     given = parse_base_to_camera(options.parameters.base_to_camera)
     if found is None and given is None:
         camera.losses.notes.append(
-            f"/tf_static does not say where the camera '{frame}' sits on '{base}' and "
-            "--base-to-camera is not given: taken to look ahead from the origin of the base"
+            f"/tf_static does not say where the camera '{shortened(frame)}' sits on "
+            f"'{shortened(base)}' and --base-to-camera is not given: taken to look ahead from the "
+            "origin of the base"
         )
     if found is not None:
         return found
@@ -121,8 +123,8 @@ def _truth_of_camera(bag: Bag, topic: str, camera: BagSource, frame: str) -> Pos
     mount = static_transform(bag, truth.frame_id, frame) if truth.frame_id else np.eye(4)
     if mount is None:
         camera.losses.notes.append(
-            f"{topic} tells where '{truth.frame_id}' is and /tf_static does not relate it to the "
-            f"camera '{frame}': compared as they are"
+            f"{topic} tells where '{shortened(truth.frame_id)}' is and /tf_static does not relate "
+            f"it to the camera '{shortened(frame)}': compared as they are"
         )
         return truth
     return PoseLog(truth.stamps, truth.poses @ mount, frame)

@@ -12,6 +12,7 @@ import numpy as np
 from lingbot_map_ros.ros.frames import BODY_FROM_OPTICAL, Matrix, parse_base_to_camera
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.tf_lookup import TransformLookup
+from lingbot_map_ros.wording import shortened
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class CameraMount:
             logger.warning(
                 "between %r and the camera %r the frame %r moves by /tf; only tf2_ros would follow "
                 "it, and it is not installed: the camera is taken to be fixed",
-                *(self._base_frame, camera_frame, moving),
+                *map(shortened, (self._base_frame, camera_frame, moving)),
             )
         for at in (stamp_ns, 0):
             pose = self._lookup.lookup(self._base_frame, camera_frame, at)
@@ -74,7 +75,7 @@ class CameraMount:
                     "TF has no transform from %r to the camera %r and base_to_camera is not "
                     "set: the camera is taken to look along x of the base, at its origin",
                     self._base_frame,
-                    camera_frame,
+                    shortened(camera_frame),
                 )
             self._announce(self._fallback, camera_frame)
         return self._fallback

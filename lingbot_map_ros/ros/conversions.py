@@ -19,6 +19,7 @@ from lingbot_map_ros.errors import InputError
 from lingbot_map_ros.ros import cv_bridge_variant
 from lingbot_map_ros.ros.image_header import check_pixels
 from lingbot_map_ros.ros.intensity_window import IntensityWindow
+from lingbot_map_ros.wording import shortened
 
 
 class UnsupportedEncodingError(InputError):
@@ -145,7 +146,7 @@ def image_to_rgb(msg: Any, window: IntensityWindow | None = None) -> np.ndarray:
         rgb = cv_bridge_variant.to_rgb(msg)
         if rgb is None:
             raise UnsupportedEncodingError(
-                f"image encoding {encoding!r} is not supported; publish one of "
+                f"image encoding {shortened(encoding)!r} is not supported; publish one of "
                 + ", ".join(SUPPORTED_ENCODINGS)
             )
         return rgb
@@ -170,7 +171,8 @@ def compressed_to_rgb(msg: Any, window: IntensityWindow | None = None) -> np.nda
         raise InputError(f"the compressed image cannot be decoded: {error}") from error
     if image is None:
         raise InputError(
-            f"the compressed image ({data.size} B, format {msg.format!r}) cannot be decoded"
+            f"the compressed image ({data.size} B, format {shortened(msg.format)!r}) cannot be "
+            "decoded"
         )
     if image.dtype not in (np.uint8, np.uint16):
         raise InputError(f"a compressed image of type {image.dtype} is not supported")

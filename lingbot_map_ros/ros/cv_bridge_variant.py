@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from lingbot_map_ros.errors import InputError
+from lingbot_map_ros.wording import shortened
 
 
 @lru_cache(maxsize=1)
@@ -56,4 +57,7 @@ def to_rgb(msg: Any) -> np.ndarray | None:
     try:
         return CvBridge().imgmsg_to_cv2(msg, "rgb8")
     except (CvBridgeError, RuntimeError, TypeError, ValueError, KeyError) as error:
-        raise InputError(f"cv_bridge cannot convert encoding '{msg.encoding}': {error}") from error
+        raise InputError(
+            f"cv_bridge cannot convert encoding '{shortened(msg.encoding)}': "
+            f"{shortened(str(error))}"
+        ) from error

@@ -17,6 +17,7 @@ from lingbot_map_ros.geometry.poses import (
     quaternion_to_matrix,
 )
 from lingbot_map_ros.ros.parameters import Parameters
+from lingbot_map_ros.wording import shortened
 
 KEEP = 2000
 """Messages that are kept: 20 s of a 100 Hz odometry."""
@@ -88,13 +89,13 @@ def odom_complaints(msg: Any, parameters: Parameters) -> list[str]:
     complaints = []
     if child and child != parameters.base_frame:
         complaints.append(
-            f"the odom topic holds poses of {child!r}, which are taken for those of base_frame "
-            f"'{parameters.base_frame}': metres and transforms are right only if both are one; "
-            "set base_frame, or remap odom"
+            f"the odom topic holds poses of {shortened(child)!r}, which are taken for those of "
+            f"base_frame '{parameters.base_frame}': metres and transforms are right only if both "
+            "are one; set base_frame, or remap odom"
         )
     if parameters.tf_mode == "map" and world and world != parameters.odom_frame:
         complaints.append(
-            f"the odom topic's poses are in {world!r} and not in odom_frame "
+            f"the odom topic's poses are in {shortened(world)!r} and not in odom_frame "
             f"'{parameters.odom_frame}': set odom_frame"
         )
     return complaints

@@ -19,6 +19,7 @@ from rclpy.time import Time
 from lingbot_map_ros.geometry.poses import matrix_to_quaternion
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.tf_lookup import STATIC_QOS, TF_QOS
+from lingbot_map_ros.wording import shortened
 
 _REMEMBERED = 256
 
@@ -151,7 +152,9 @@ class TransformBroadcaster:
         if not others:
             return
         self._warned = True
-        what = " and ".join(f"{t.header.frame_id!r} -> {t.child_frame_id!r}" for t in others)
+        what = " and ".join(
+            f"{shortened(t.header.frame_id)!r} -> {shortened(t.child_frame_id)!r}" for t in others
+        )
         self._node.get_logger().warning(
             f"somebody else broadcasts {what}, which is also ours with tf_mode: "
             f"{self._parameters.tf_mode}; frames will jump between the two. Stop the other one, "

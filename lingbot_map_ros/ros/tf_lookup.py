@@ -16,6 +16,7 @@ from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPo
 from rclpy.time import Time
 
 from lingbot_map_ros.geometry.poses import invert, make_pose, quaternion_to_matrix
+from lingbot_map_ros.wording import shortened
 
 logger = logging.getLogger(__name__)
 
@@ -134,8 +135,8 @@ class StaticLookup:
             if not np.isfinite(matrix).all():
                 logger.warning(
                     "the static transform %r -> %r is not a rigid transform: ignored",
-                    stamped.header.frame_id,
-                    stamped.child_frame_id,
+                    shortened(stamped.header.frame_id),
+                    shortened(stamped.child_frame_id),
                 )
                 continue
             child, parent = _bare(stamped.child_frame_id), _bare(stamped.header.frame_id)

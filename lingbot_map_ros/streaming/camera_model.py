@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 
 from lingbot_map_ros.errors import InputError
+from lingbot_map_ros.wording import shortened
 
 # Numbers of coefficients that OpenCV understands, by the names of sensor_msgs/CameraInfo.
 _COEFFICIENTS = {
@@ -92,7 +93,7 @@ class CameraModel:
             D, model = (), "none"
         elif model not in _COEFFICIENTS:
             known = ", ".join(_COEFFICIENTS)
-            raise CameraModelError(f"distortion model {self.model!r} is none of {known}")
+            raise CameraModelError(f"distortion model {shortened(self.model)!r} is none of {known}")
         elif len(D) not in _COEFFICIENTS[model]:
             allowed = " or ".join(map(str, _COEFFICIENTS[model]))
             raise CameraModelError(f"{model} has {allowed} coefficients, not {len(D)}")
