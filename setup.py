@@ -37,6 +37,7 @@ setup(
     install_requires=[
         "numpy>=1.21",
         "pillow>=9.0",
+        "pyyaml>=5.4",
         "safetensors>=0.4",
         "torch>=2.3",
         "typing-extensions>=4.5",
@@ -69,7 +70,6 @@ setup(
             "pydocstyle>=6.1",
             "pytest>=7.4",
             "pytest-timeout>=2.1",
-            "pyyaml>=5.4",
             "ruff>=0.9",
             "scipy>=1.8",
         ],

@@ -270,7 +270,7 @@ def test_arguments_that_ros_does_not_take(bag):
     process = start_player(bag, "--ros-args", "--params-file", "/nowhere.yaml")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "play_bag: ROS does not take these arguments" in err
+    assert "play_bag: ROS does not take '--params-file /nowhere.yaml'" in err
     assert "Traceback" not in err
 
 

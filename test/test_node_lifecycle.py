@@ -137,6 +137,7 @@ def test_signals_are_obeyed_while_loading(client, number):
     assert code == 0, node.log
     assert seconds < PROMPT_S
     assert "Traceback" not in node.log
+    assert "Failed to publish log message" not in node.log
 
 
 @pytest.mark.parametrize("delay", [0.3, 0.8, 1.3, 1.8])

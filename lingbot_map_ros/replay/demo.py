@@ -19,9 +19,10 @@ from pathlib import Path
 from ament_index_python.packages import get_package_share_directory
 
 from lingbot_map_ros.errors import CheckpointError, LingbotMapError
-from lingbot_map_ros.replay.arguments import positive_int, strip_ros_arguments
+from lingbot_map_ros.replay.arguments import positive_int
 from lingbot_map_ros.replay.fastdds import fastdds_environment
 from lingbot_map_ros.replay.processes import PACKAGE, running
+from lingbot_map_ros.ros.arguments import strip_ros_arguments
 from lingbot_map_ros.wording import counted
 
 NODE = "/lingbot_map"

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lingbot_map_ros.errors import ConfigurationError
-from lingbot_map_ros.replay.arguments import non_negative, positive, strip_ros_arguments
+from lingbot_map_ros.replay.arguments import non_negative, positive
 from lingbot_map_ros.replay.source import Span
+from lingbot_map_ros.ros.arguments import strip_ros_arguments
 from lingbot_map_ros.ros.parameter_checks import check
 from lingbot_map_ros.ros.parameters import Parameters
 

@@ -13,14 +13,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lingbot_map_ros.errors import LingbotMapError, SourceError
-from lingbot_map_ros.replay.arguments import (
-    non_negative,
-    positive,
-    positive_int,
-    strip_ros_arguments,
-)
+from lingbot_map_ros.replay.arguments import non_negative, positive, positive_int
 from lingbot_map_ros.replay.bag import IMAGE_TYPES, Bag
 from lingbot_map_ros.replay.source import Span
+from lingbot_map_ros.ros.arguments import strip_ros_arguments
 from lingbot_map_ros.wording import counted
 
 if TYPE_CHECKING:
@@ -104,9 +100,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _play(bag: Bag, arguments: argparse.Namespace, ros: list[str]) -> "PlayReport":
     try:
         import rclpy
-        from rclpy.impl.implementation_singleton import rclpy_implementation
+        from rclpy._rclpy_pybind11 import RCLError
         from rclpy.signals import SignalHandlerOptions
 
+        from lingbot_map_ros.ros.command_line import names_explained, other_arguments, reason
         from lingbot_map_ros.ros.player import BagPlayer, PlayOptions
     except ImportError as error:
         raise LingbotMapError(
@@ -129,13 +126,16 @@ def _play(bag: Bag, arguments: argparse.Namespace, ros: list[str]) -> "PlayRepor
     Span(arguments.start_offset).check(bag.end_ns - bag.start_ns, str(bag.path))
     start = bag.start_ns + int(arguments.start_offset * 1e9)
     stop = None if arguments.duration is None else start + int(arguments.duration * 1e9)
+    other_arguments(ros)
     try:
         rclpy.init(args=["play_bag", *ros], signal_handler_options=SignalHandlerOptions.NO)
-    except rclpy_implementation.RCLError as error:
-        raise LingbotMapError(f"ROS does not take these arguments: {error}") from error
-    node = rclpy.create_node("play_bag")
+    except RCLError as error:
+        raise LingbotMapError(f"ROS cannot be started: {reason(error)}") from error
+    with names_explained():
+        node = rclpy.create_node("play_bag")
     try:
-        player = BagPlayer(node, chosen, images, options)
+        with names_explained():
+            player = BagPlayer(node, chosen, images, options)
         player.wait_for_subscribers()
         for _ in range(arguments.loop):
             player.play(bag.messages(chosen, start, stop))

@@ -19,14 +19,17 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.ros.assembly import Assembly
+from lingbot_map_ros.ros.command_line import names_explained, other_arguments, reason
 from lingbot_map_ros.ros.diagnostics import Diagnostics, Report
 from lingbot_map_ros.ros.loading import require_torch
 from lingbot_map_ros.ros.log_bridge import LogBridge
 from lingbot_map_ros.ros.output_folder import require_writable
+from lingbot_map_ros.ros.parameter_files import unused_files
 from lingbot_map_ros.ros.parameter_server import ParameterServer, type_hint, unknown_changes
 from lingbot_map_ros.ros.parameters import Parameters
 from lingbot_map_ros.ros.report import NodeSnapshot, make_report
 from lingbot_map_ros.ros.worker import WorkerState
+from lingbot_map_ros.wording import shortened
 
 TICK_S = 0.2
 REBROADCAST_S = 0.05
@@ -83,7 +86,8 @@ class MapNode(LifecycleNode):
         try:
             require_torch()
             parameters = self._server.read()
-            self._assembly = Assembly(self, parameters)
+            with names_explained():
+                self._assembly = Assembly(self, parameters)
         except ConfigurationError as error:
             self._fault = str(error)
             self.get_logger().error(f"cannot be configured: {error}. {self._way_on()}")
@@ -129,7 +133,10 @@ class MapNode(LifecycleNode):
     def take_apart(self, timeout: float) -> None:
         """Destroy the parts; waits at most ``timeout`` seconds for the worker to end."""
         assembly, self._assembly, self._active = self._assembly, None, False
-        if assembly is not None and not assembly.destroy(timeout):
+        if assembly is None or assembly.destroy(timeout):
+            return
+        # a process that ends waits for nobody, and /rosout is gone by then
+        if self.context.ok():
             self.get_logger().warning("the worker is still busy; it ends with what it is doing")
 
     def destroy_node(self) -> None:
@@ -186,15 +193,29 @@ class MapNode(LifecycleNode):
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the node until SIGINT or SIGTERM; the exit code is 1 when it cannot start."""
-    if {"-h", "--help"} & set(sys.argv[1:] if args is None else args):
+    """Run the node until SIGINT or SIGTERM.
+
+    ``args`` begins with the program, as ``sys.argv`` does. The exit code is 1 when the node cannot
+    start and 2 for arguments that are none of ROS's.
+    """
+    argv = (sys.argv if args is None else args)[1:]
+    if {"-h", "--help"} & set(argv):
         sys.stdout.write(USAGE)
         return 0
     try:
+        if others := other_arguments(argv):
+            sys.stderr.write(
+                f"map_node: unknown argument '{shortened(others[0])}': did you forget --ros-args "
+                "before it?\n"
+            )
+            return 2
         require_torch()
         rclpy.init(args=args)
-    except (ConfigurationError, RCLError) as error:
+    except ConfigurationError as error:
         sys.stderr.write(f"map_node: {error}\n")
+        return 1
+    except RCLError as error:
+        sys.stderr.write(f"map_node: {reason(error)}\n")
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -202,7 +223,10 @@ def main(args: list[str] | None = None) -> int:
     code = 0
     try:
         executor = SingleThreadedExecutor()
-        node = MapNode()
+        with names_explained():
+            node = MapNode()
+        for text in unused_files(argv, node.get_fully_qualified_name()):
+            node.get_logger().warning(text)
         executor.add_node(node)
         executor.spin()
     except ConfigurationError as error:
