@@ -289,3 +289,27 @@ def test_a_command_line_that_ros_does_not_take(arguments, code, text):
     assert result.returncode == code
     assert text in result.stdout + result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_the_readme_calls_services_without_the_ros2_command(client, tmp_path):
+    """Its code, as it stands there, first the second block: that one needs the first's function."""
+    text = (REPOSITORY / "README.md").read_text().split("### Without a ROS distribution")[1]
+    first, second = (part.split("```")[0] for part in text.split("```python\n")[1:3])
+    helper, calls = first.split("threshold = ")
+    node = NodeProcess(autostart=False, output_directory=tmp_path)
+    try:
+        client.wait_for_state("unconfigured")
+        code = f"{helper}{second}threshold = {calls}"
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+        assert done.returncode == 0, done.stderr
+        answers = done.stdout.splitlines()
+        assert [line.split()[0] for line in answers] == [
+            *("change_state", "change_state", "set_parameters", "save_map")
+        ]
+        assert all("success=True" in line for line in answers[:2])
+        assert "successful=True" in answers[2]
+        assert client.wait_for_state("waiting")
+    finally:
+        code, _ = node.stop()
+    assert code == 0, node.log
