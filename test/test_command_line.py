@@ -51,6 +51,7 @@ HEADERS = [
         (["--ros-args", "--remap", "rostopic://image:=/view", "--log-level", "warn"], []),
         # the old form of a remapping, of which ROS itself warns
         (["image:=/x"], []),
+        (["", "--ros-args", "-r", "image:=/x", "--", ""], []),
         (["--params-file", "x.yaml"], ["--params-file", "x.yaml"]),
         (["-r", "image:=/x", "-p", "scale_source:=bogus"], ["-r", "-p"]),
         (["--ros-args", "-p", "scale:=1.0", "--", "--foo"], ["--foo"]),
@@ -76,6 +77,9 @@ def test_what_is_not_for_ros_is_left_over(arguments, others):
         (f"-r image:=/1{LONG * 4}", "'-r image:=/1aaa"),
         ("-r image", "'-r image': write FROM:=TO"),
         ("-p map_frame:=", "'-p map_frame:=': write NAME:=VALUE"),
+        ("-p base_to_camera:=[0,0.1,0]", "each with a decimal point"),
+        ("-p scale:={a:1}", "'-p scale:={a:1}': write NAME:=VALUE"),
+        ("-r image:=/cam,at", "'-r image:=/cam,at': write FROM:=TO"),
         ("-p", "trailing -p flag"),
         ("--params-file /nowhere.yaml", "/nowhere.yaml"),
         ("--log-level loud", "--log-level loud"),

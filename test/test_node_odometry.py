@@ -94,7 +94,7 @@ def make_watchdog(odom, publishers=(), message_age=0.0):
     source = SimpleNamespace(
         started=True,
         topic="/image",
-        images=SimpleNamespace(age=0.0),
+        images=SimpleNamespace(age=0.0, total=0),
         refused_for=0.0,
         refusal="",
         odom=odom,

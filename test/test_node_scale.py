@@ -216,6 +216,7 @@ def test_a_scale_that_odometry_does_not_use_changes_nothing(client, run):
 
 
 def test_map_to_odom_of_another_scale_is_not_broadcast(client, run):
+    assert client.set_parameter("scale", 4.0).successful
     assert client.set_parameter("scale_source", "fixed").successful
     client.wait_for_figures({"scale": "4 m per unit"})
 

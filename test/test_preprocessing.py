@@ -382,12 +382,25 @@ def test_of_16_bits_the_upper_eight_are_shown(tmp_path, suffix):
     np.testing.assert_array_equal(load_image(colour), levels)
 
 
-def test_floating_point_images_are_levels_from_0_to_255(tmp_path):
-    levels = scene(60, 80)[..., 0].astype(np.float32)
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_images_of_32_bits_are_levels_from_0_to_255(tmp_path, kind):
+    levels = scene(60, 80)[..., 0].astype(kind)
     file = tmp_path / "image.tif"
-    Image.fromarray(levels).save(file)
-    np.testing.assert_array_equal(load_image(file)[..., 1], levels)
-    for factor, largest in ((1 / 255, "1"), (257, "6.55e\\+04")):
-        Image.fromarray(levels * np.float32(factor)).save(file)
-        with pytest.raises(SourceError, match=f"image.tif holds .* to {largest}, where 0 to 255"):
+    for shown in (levels, np.zeros_like(levels)):
+        Image.fromarray(shown).save(file)
+        np.testing.assert_array_equal(load_image(file)[..., 1], shown)
+    wrong = {levels.max() * 257: levels * 257, levels.max() - 300: levels - 300}
+    if kind is np.float32:
+        wrong[1] = levels / levels.max()
+    for largest, values in wrong.items():
+        Image.fromarray(values.astype(kind)).save(file)
+        text = f"image.tif holds values from .* to {largest:.3g} in 32 bits, where 0 to 255"
+        with pytest.raises(SourceError, match=text.replace("+", "\\+")):
             load_image(file)
+
+
+def test_an_image_without_a_number_is_refused(tmp_path):
+    file = tmp_path / "image.tif"
+    Image.fromarray(np.full((60, 80), np.nan, np.float32)).save(file)
+    with pytest.raises(SourceError, match="holds no number"):
+        load_image(file)

@@ -93,5 +93,5 @@ class CameraMount:
             "the camera sits %.2f m from %r and the scale is unknown: these metres are taken for "
             "model units, which makes positions of %r wrong where it turns. %s, or set base_frame: "
             "%s for the poses of the camera itself",
-            *(distance, self._base_frame, self._base_frame, way_on, camera_frame),
+            *(distance, self._base_frame, self._base_frame, way_on, shortened(camera_frame)),
         )

@@ -25,13 +25,16 @@ _REFUSED = re.compile(r"Couldn't parse (?P<kind>[\w ]+): '(?P<argument>.*)", re.
 _ALLOWED = {
     "remap rule": "write FROM:=TO with names of letters, digits, underscores and single slashes, "
     "no digit at the beginning or after a slash; a namespace (__ns) begins with a slash",
-    "parameter override rule": "write NAME:=VALUE with a value in YAML; empty text is \"NAME:=''\"",
+    "parameter override rule": "write NAME:=VALUE, in YAML a number, true, false, text, or an "
+    "array of one of these ([0.0, 0.1], each with a decimal point); empty text is \"NAME:=''\"",
 }
 _SHORTER = "choose a shorter name, namespace (-r __ns:=...) or node name (-r __node:=...)"
 
 
 def other_arguments(argv: Sequence[str]) -> list[str]:
     """Return those arguments, of a command line without the program, that are none of ROS's.
+
+    Empty ones, which a launch file may pass on, are left out.
 
     Raises
     ------
@@ -50,12 +53,13 @@ def other_arguments(argv: Sequence[str]) -> list[str]:
         ) from error
     except RCLError as error:
         raise ConfigurationError(f"ROS does not take {_refused(reason(error))}") from error
-    return others
+    return [other for other in others if other]
 
 
 def reason(error: RCLError) -> str:
     """Return what an error of ROS says, without the place in its sources."""
-    return str(error).split(", at ")[0].removeprefix("Failed to parse ROS arguments: ")
+    text = re.split(r", at \S+:\d+", str(error))[0]
+    return " ".join(text.removeprefix("Failed to parse ROS arguments: ").split())
 
 
 @contextmanager

@@ -241,7 +241,7 @@ class Pipeline:
         changed = self.placement.set_scale(self.scale.factor, self.scale.known)
         if changed:
             self.keeper.changed()
-        if self._parameters.tf_mode == "map" and (changed or not self.scale.known):
+        if changed or (self._parameters.tf_mode == "map" and not self.scale.known):
             # what is broadcast leads to the map of another scale
             self._broadcaster.set_map_to_odom(None)
 

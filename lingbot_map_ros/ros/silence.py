@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nav_msgs.msg import Odometry
-from rclpy.node import Node
+from rclpy.node import Node, NodeNameNonExistentError
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 
@@ -111,7 +111,10 @@ def _mismatch(offered: QoSProfile, requested: QoSProfile) -> str:
 
 def _suggestions(node: Node, topic: str, wanted: str, advice: _Advice) -> str:
     # Our own depth is an image too, and no camera's; our odometry is not the robot's.
-    own = {name for name, _ in node.get_publisher_names_and_types_by_node(*_identity(node))}
+    try:
+        own = {name for name, _ in node.get_publisher_names_and_types_by_node(*_identity(node))}
+    except NodeNameNonExistentError:  # it is not in its own view of the graph yet
+        own = set()
     others = sorted(
         name
         for name, types in node.get_topic_names_and_types()

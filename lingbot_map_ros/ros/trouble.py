@@ -35,7 +35,12 @@ class Trouble:
         self.text = ""
         """The cause; empty while nothing is wrong."""
         self._said = ""
-        self._found_at = self._said_at = float("-inf")
+        self._began_at = self._found_at = self._said_at = float("-inf")
+
+    @property
+    def lasts(self) -> float:
+        """Seconds since it began; 0 while nothing is wrong."""
+        return time.monotonic() - self._began_at if self.text else 0.0
 
     def go_on(self, find: Callable[[], Cause]) -> str:
         """Take note that it is wrong now, as ``find`` explains; returns what to log, or nothing."""
@@ -43,6 +48,8 @@ class Trouble:
         if self.text and now - self._found_at < REVIEW_S:
             return ""
         begins, cause = not self.text, find()
+        if begins:
+            self._began_at = now
         self.text, self._found_at = cause.text, now
         changed = cause.identity != self._said and now - self._said_at >= REPEAT_S
         if not begins and not changed:

@@ -59,7 +59,9 @@ class Watchdog:
     def _check_silence(self, timeout: float) -> None:
         source, logger = self._source, self._node.get_logger()
         if not source.started or source.images.age < timeout:
-            if self._images.end() and source.started:
+            # or the input was only started anew, or given more time
+            heard = source.images.total and source.images.age < self._images.lasts
+            if self._images.end() and source.started and heard:
                 logger.info(f"images come in on {source.topic}")
         elif news := self._images.go_on(self._explain_silence):
             logger.warning(f"{_describe_silence(source)}: {news}")
@@ -111,12 +113,11 @@ class Watchdog:
         if newest is None or frame_age_s is None:
             return Cause("messages come, but none holds a pose (NaN, or no quaternion)")
         behind = (self._node.get_clock().now().nanoseconds - newest) / 1e9 - frame_age_s
-        way = "behind" if behind > 0 else "ahead of"
         return Cause(
             f"messages come, but not around the images' stamps: the newest is {abs(behind):.1f} s "
-            f"{way} the newest image; both must be stamped by one clock, and two messages be at "
-            f"most {MAX_GAP_NS / 1e9:g} s apart",
-            kind=way,
+            f"{'behind' if behind > 0 else 'ahead of'} the newest image; both must be stamped by "
+            f"one clock, and two messages be at most {MAX_GAP_NS / 1e9:g} s apart",
+            kind="other stamps",
         )
 
     def _check_age(self, age: float | None) -> None:

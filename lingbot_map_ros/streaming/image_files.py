@@ -30,17 +30,20 @@ def load_image(source: str | Path | bytes) -> np.ndarray:
 
     EXIF orientation is applied; RGBA is composited on white; every other mode loses its
     transparency. Of 16 bits the upper eight are kept, in grey images as Pillow does in coloured
-    ones. Raises SourceError for a file that is missing or damaged, or whose floating-point values
-    do not fill 0 to 255.
+    ones. Raises SourceError for a file that is missing or damaged, or whose values of 32 bits
+    (integers or floating point) are not those of 0 to 255.
     """
     name = "the image" if isinstance(source, bytes) else str(source)
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as file:
             image = ImageOps.exif_transpose(file)
-            if image.mode.startswith("I"):  # Pillow would show all above 255 as white
+            # Pillow would show all above 255 as white; files of 16 bits may come as 32
+            if image.mode.startswith("I;16") or (
+                image.mode == "I" and file.format in ("PNG", "PPM")
+            ):
                 levels = (np.array(image) >> 8).clip(0, 255).astype(np.uint8)
                 return np.repeat(levels[..., None], 3, axis=-1)
-            if image.mode == "F":
+            if image.mode in ("I", "F"):
                 _require_levels(np.array(image), name)
             if image.mode == "RGBA":
                 white = Image.new("RGBA", image.size, (255, 255, 255, 255))
@@ -51,12 +54,13 @@ def load_image(source: str | Path | bytes) -> np.ndarray:
 
 
 def _require_levels(values: np.ndarray, name: str) -> None:
-    """Raise SourceError for floating-point values that are no levels from 0 to 255."""
+    """Raise SourceError for values, of 32 bits, that are no levels from 0 to 255; 0 alone is."""
     low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
-    if not 1 < high < 256:
+    if not (low > -1 and (1 < high < 256 or high == 0)):
+        said = "no number" if np.isnan(high) else f"values from {low:.3g} to {high:.3g}"
         raise SourceError(
-            f"{name} holds floating-point values from {low:.3g} to {high:.3g}, where 0 to 255 are "
-            "needed: scale them, or save the images with 8 bits"
+            f"{name} holds {said} in 32 bits, where 0 to 255 are needed: scale them, or save the "
+            "images with 8 bits"
         )
 
 
