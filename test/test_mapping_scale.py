@@ -126,9 +126,8 @@ def test_a_scale_that_changes_along_the_path_does_not_settle():
     assert len(estimator._knots) <= MAX_KNOTS
     for part in ("first half", "second half"):
         assert re.search(rf"{part} by \d+\.\d %", estimator.missing)
-    assert estimator.missing.endswith(
-        "(less than 2 % is needed, 25 % once the path is 12.8 m long)"
-    )
+    limits = "less than 2 % is needed, 25 % once the path is 12.8 m long"
+    assert re.search(rf"\({limits}, of which it has 45\.\d m\)$", estimator.missing)
 
 
 def drifting(seed, spread, correlation):
@@ -148,7 +147,7 @@ def test_a_unit_that_drifts_settles_when_more_path_would_tell_no_better(seed):
         estimator.add(seen, make_pose(np.eye(3), np.array([0.03 * i, 0, 0])), i * FRAME_NS)
         if estimator.settled:
             break
-    assert estimator.settled and 0.03 * i < 15
+    assert estimator.settled and 0.03 * i < 13
     assert estimator.differs < 0.25
     # What the path so far says.
     assert estimator.scale == pytest.approx(0.03 * i / (model[i] - model[0]), rel=0.1)

@@ -465,6 +465,7 @@ def test_a_signal_leaves_complete_files_for_what_was_done(tmp_path, number):
         (["--bag", "BAG", "--output", "out", "--ground-truth", "no.tum"], 1, "no.tum is no file"),
         (["--bag", "BAG", "--output", "out", "--scale-source", "odometry"], 1, "--odom"),
         (["--bag", "BAG", "--output", "out", "--odom", "/o"], 2, "add that"),
+        (["--bag", "BAG", "--output", "out", "--scale", "2.0"], 2, "--scale-source fixed: add"),
         (["--bag", "BAG", "--output", "out", "--checkpoint", "no.pt"], 1, "no.pt"),
         (["--bag", "BAG", "--output", "out", "--image-size", "100"], 2, "multiple of 14"),
         (["--bag", "BAG", "--output", "out", "--start-offset", "60"], 1, "60 lies behind the end"),

@@ -81,6 +81,7 @@ class ScaleEstimator:
         """Why odometry has not settled the scale yet, in words; empty once it has."""
         self._spacing = KNOT_SPACING
         self._knots: list[NDArray[np.float64]] = []
+        self._length = 0.0
         self._agreed_at: float | None = None
         self._ended = False
         self._last: _Place | None = None
@@ -109,10 +110,14 @@ class ScaleEstimator:
             if self._stray is None or here.out_of_reach_of(self._stray):
                 self._stray = here
                 return
-            self._knots, self._spacing, self._agreed_at = [], KNOT_SPACING, None
+            self._knots, self._spacing = [], KNOT_SPACING
+            self._length, self._agreed_at = 0.0, None
         self._last, self._stray = here, None
-        if self._knots and np.linalg.norm(knot[3:] - self._knots[-1][3:]) < self._spacing:
-            return
+        if self._knots:
+            step = math.dist(knot[3:], self._knots[-1][3:])
+            if step < self._spacing:
+                return
+            self._length += step
         self._knots.append(knot)
         self._estimate()
         if len(self._knots) == MAX_KNOTS:
@@ -150,8 +155,8 @@ class ScaleEstimator:
 
     def _judge(self, apart: dict[str, float], count: int) -> None:
         """Settle the scale, or say what is missing, by the opinions' differences from it."""
-        length = count * self._spacing
-        disagreement = _disagreement(apart)
+        length = self._length
+        disagreement = _disagreement(apart, length)
         if disagreement:
             self._agreed_at = None
         elif self._agreed_at is None:
@@ -175,8 +180,8 @@ class ScaleEstimator:
         )
 
 
-def _disagreement(apart: dict[str, float]) -> str:
-    """Say which parts of a path disagree with its scale, by their relative differences."""
+def _disagreement(apart: dict[str, float], length: float) -> str:
+    """Say which parts of a path of so many metres disagree with its scale, and by how much."""
     # what the model saw no motion in has no number
     said = [
         f"{name} by {f'{100 * by:.1f}' if by < 1 else 'over 100'} %"
@@ -188,7 +193,7 @@ def _disagreement(apart: dict[str, float]) -> str:
     return (
         f"the scales along the path disagree with that of all of it: {', '.join(said)} "
         f"(less than {100 * AGREEMENT:g} % is needed, {100 * DRIFT:g} % once the path is "
-        f"{LONG:g} m long)"
+        f"{LONG:g} m long, of which it has {length:.1f} m)"
     )
 
 

@@ -89,6 +89,8 @@ def parse(argv: Sequence[str]) -> Options:
     check(parameters)
     if given.odom and parameters.scale_source != "odometry":
         raise ConfigurationError(f"--odom {given.odom} is for --scale-source odometry: add that")
+    if not parameters.is_default("scale") and parameters.scale_source != "fixed":
+        raise ConfigurationError(f"--scale {given.scale:g} is for --scale-source fixed: add that")
     return Options(
         bag=given.bag,
         images=given.images,

@@ -183,7 +183,7 @@ class Runner:
         if self.stream.scale.differs > AGREEMENT:
             notes.append(
                 "the scale of parts of the path differs from that of the odometry by up to "
-                f"{100 * self.stream.scale.differs:.0f} %; lengths may be off by some of it"
+                f"{100 * self.stream.scale.differs:.0f} %; lengths may be off by as much"
             )
         if self.withheld:
             # with a stream that has not started, nothing tells the files that wait from the others

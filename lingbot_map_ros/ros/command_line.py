@@ -110,7 +110,9 @@ def _refused(text: str) -> str:
     """Which argument it is, and what is allowed instead."""
     found = _REFUSED.search(text)
     if found is None:
-        return f"these arguments: {text}"
+        mixed = "same type" in text  # of numbers, in a parameter file
+        hint = "; write a decimal point in every number of an array (1.0)" if mixed else ""
+        return f"these arguments: {text}{hint}"
     # rcl cuts its text where an argument is long
     argument, _, why = found["argument"].partition("'. Error: ")
     return f"'{shortened(argument)}': {_ALLOWED.get(found['kind'], why)}"

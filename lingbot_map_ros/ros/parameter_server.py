@@ -164,7 +164,8 @@ class ParameterServer:
         except InvalidParameterTypeException as error:
             raise ConfigurationError(
                 f"parameter {field.name} has the wrong type ({error}); "
-                f"its default is {default!r}" + (f", so {_POINTS}" if _is_decimal(default) else "")
+                f"its default is {list(default) if isinstance(default, tuple) else default!r}"
+                + (f", so {_POINTS}" if _is_decimal(default) else "")
             ) from error
         except InvalidParameterValueException as error:
             raise ConfigurationError(str(error)) from error
