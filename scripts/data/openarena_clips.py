@@ -7,7 +7,8 @@ Each track becomes one ``.npz``: ``images [S, H, W, 3]`` uint8, ``depth [S, H, W
 
 The maps in HELD_OUT go to ``held_out/``, for the figures of the model card, those in VALIDATION to
 ``validation/``, for choices, the rest to ``train/``. Training clips are wider and finer than the
-network's images, for training cuts the views of many cameras out of them.
+network's images, for training cuts the views of many cameras out of them, and most of them show a
+variation of the map.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from openarena_render import MapScene
+from openarena_variation import draw_variation, vary_mesh, vary_poses
 from PIL import Image
 
 PARTS = ("train", "validation", "held_out")
@@ -42,6 +44,7 @@ HELD_OUT = frozenset(
 VALIDATION = frozenset(("am_lavactf", "czest3ctf", "oa_bases7", "oa_rpg3dm2", "oacmpdm9"))
 _MEAN_BRIGHTNESS = (80.0, 130.0)
 _FINER = 1.5
+_AS_IT_IS = 4  # One training clip of so many; the others show variations of the map.
 # Degrees across the image.
 _FOV, _WIDE_FOV = (48.0, 100.0), (65.0, 110.0)
 
@@ -53,20 +56,34 @@ def part_of(name: str) -> str:
     return "validation" if name in VALIDATION else "train"
 
 
-def load_scene(folder: Path, name: str) -> tuple[MapScene, np.ndarray]:
-    """Load the scene of a packed map and its tracks ``[T, S, 4, 4]``."""
+def load_map(folder: Path, name: str) -> dict[str, np.ndarray]:
+    """Load a packed map: the arrays of ``MapMesh``, and ``tracks [T, S, 4, 4]``."""
     # The packs are made by openarena_pack.py on the user's own machine; they hold JPEG bytes.
-    packed = np.load(folder / f"{name}.npz", allow_pickle=True)
-    textures = np.load(folder / "textures.npz", allow_pickle=True)
-    by_name = dict(zip(textures["names"], textures["images"]))
+    with np.load(folder / f"{name}.npz", allow_pickle=True) as packed:
+        mesh = dict(packed)
+    mesh["lightmaps"] = np.array([decode(j) for j in mesh["lightmaps"]], np.uint8)
+    return mesh
 
-    def decode(data: bytes) -> np.ndarray:
-        return np.asarray(Image.open(io.BytesIO(data)))
 
-    mesh = {key: packed[key] for key in packed.files}
-    mesh["lightmaps"] = np.array([decode(j) for j in packed["lightmaps"]], np.uint8)
-    images = np.stack([decode(by_name[n]) for n in packed["texture_names"]])
-    return MapScene(mesh, images), packed["tracks"]
+def make_scene(
+    mesh: dict[str, np.ndarray], folder: Path, track: np.ndarray, rng: np.random.Generator | None
+) -> tuple[MapScene, np.ndarray]:
+    """Scene and camera poses of a track through a map; with ``rng`` through a variation of it."""
+    with np.load(folder / "textures.npz", allow_pickle=True) as textures:
+        names, images = textures["names"], textures["images"]
+    if rng is None:
+        by_name = dict(zip(names, images))
+        chosen = np.stack([decode(by_name[name]) for name in mesh["texture_names"]])
+        return MapScene(mesh, chosen), track
+    variation = draw_variation(rng, len(mesh["texture_names"]), len(images))
+    chosen = np.stack([decode(images[index]) for index in variation.materials])
+    scene = MapScene(vary_mesh(mesh, variation), chosen, variation.sky)
+    return scene, vary_poses(track, variation)
+
+
+def decode(data: bytes) -> np.ndarray:
+    """Pixels of a JPEG image."""
+    return np.asarray(Image.open(io.BytesIO(data)))
 
 
 def sample_focal(
@@ -92,12 +109,14 @@ class Job:
 
 def render_track(job: Job) -> str:
     """Render a track, if the map has as many; returns a line for the log."""
-    scene, tracks = load_scene(job.pack, job.name)
-    if job.number >= len(tracks):
+    mesh = load_map(job.pack, job.name)
+    if job.number >= len(mesh["tracks"]):
         return f"{job.name}: no track {job.number}"
-    track = tracks[job.number]
     rng = np.random.default_rng(zlib.crc32(job.name.encode()) + job.number)
-    if job.target.name == "train":
+    training = job.target.name == "train"
+    varied = training and job.number % _AS_IT_IS > 0
+    scene, track = make_scene(mesh, job.pack, mesh["tracks"][job.number], rng if varied else None)
+    if training:
         size = (round(_FINER * job.size[0]), round(_FINER * job.size[1]))
         # The views cut out of it average pixels, and are squeezed.
         focal, samples = sample_focal(rng, size, _WIDE_FOV, 0.0), 1

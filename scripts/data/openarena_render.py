@@ -17,11 +17,14 @@ class MapScene:
     """A map ready for ray casting.
 
     ``mesh`` holds the arrays of ``openarena_maps.MapMesh``; ``images [M, 128, 128, 3]`` uint8 are
-    the materials' images in the order of its texture ids.
+    the materials' images in the order of its texture ids; ``sky [3]`` is what shows elsewhere.
     """
 
-    def __init__(self, mesh: dict[str, np.ndarray], images: np.ndarray) -> None:
+    def __init__(
+        self, mesh: dict[str, np.ndarray], images: np.ndarray, sky: np.ndarray = _SKY
+    ) -> None:
         self._scene = EmbreeScene()
+        self._sky = sky
         self._triangles = mesh["triangles"]
         corners = np.ascontiguousarray(mesh["positions"][self._triangles], np.float32)
         TriangleMesh(self._scene, corners)
@@ -86,7 +89,7 @@ class MapScene:
         # The rays have z = 1 in the camera, so the ray parameter is the depth.
         depth = np.where(seen, hit["tfar"], 0).astype(np.float32)
         color = self._shade(hit, depth / (min(focal) * samples))
-        color[~seen] = _SKY
+        color[~seen] = self._sky
         color = color.reshape(height, samples, width, samples, 3).mean((1, 3))
         centre = depth.reshape(height, samples, width, samples)
         # With an even number of samples none hits the pixel's centre: the nearest of the middle.
