@@ -13,7 +13,6 @@ from torch import Tensor
 from .distributed import World
 from .store import TrackStore
 
-CAPACITY = 448
 LENGTH = 160
 _ENOUGH = 4
 _AHEAD = 3
@@ -21,10 +20,15 @@ _PARTS = ("images", "depth", "poses", "focal")
 
 
 class ClipFolder:
-    """The tracks in ``folder/train``, each rank a part of them; more may still be arriving."""
+    """The first ``capacity`` tracks in ``folder/train``, each rank a part of them.
 
-    def __init__(self, folder: Path | None, world: World, device: torch.device) -> None:
-        self.folder, self.world, self.device = folder, world, device
+    More may still be arriving.
+    """
+
+    def __init__(
+        self, folder: Path | None, world: World, device: torch.device, capacity: int
+    ) -> None:
+        self.folder, self.world, self.device, self.capacity = folder, world, device, capacity
         self.loaded = 0
         self._seen: set[Path] = set()
         self._waiting: deque[Path] = deque()
@@ -47,13 +51,13 @@ class ClipFolder:
         if self._polls % 20 == 0:
             self._scan()
         self._polls += 1
-        while self._waiting and len(self._reading) < _AHEAD and self.loaded < CAPACITY:
+        while self._waiting and len(self._reading) < _AHEAD and self.loaded < self.capacity:
             self._reading.append(self._pool.submit(read_clip, self._waiting.popleft()))
         if self._reading and self._reading[0].done():
             track = self._reading.popleft().result()
             if self._store is None:
                 size = track["depth"].shape[-2:]
-                self._store = TrackStore(CAPACITY, LENGTH, size, self.device)
+                self._store = TrackStore(self.capacity, LENGTH, size, self.device)
             parts = (track[name].to(self.device, non_blocking=True) for name in _PARTS)
             self.store.add(*parts)
             self.loaded += 1

@@ -101,7 +101,7 @@ class Trainer:
         )
         self.autocast = torch.autocast("cuda", torch.bfloat16) if cuda else nullcontext()
         self.store = TrackStore(args.tracks, frames, self.size, self.device)
-        self.clips = ClipFolder(args.openarena, world, self.device)
+        self.clips = ClipFolder(args.openarena, world, self.device, args.clips)
         self.masks: dict[ClipLayout, ClipMask] = {}
         generator_seed = args.seed + 7919 * world.rank + self.checkpoints.step
         self.generator = torch.Generator().manual_seed(generator_seed)

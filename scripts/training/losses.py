@@ -19,14 +19,15 @@ WEIGHTS = {
     "pair_translation": 1.5,
     "pair_rotation": 4.0,
     "fov": 2.5,
-    "depth": 1.0,
-    "log_depth": 1.0,
+    "depth": 1.5,
+    "relative_depth": 2.0,
     "gradient": 0.5,
     "points": 0.4,
     "flow": 0.3,
     "motion": 1.0,
 }
 CONFIDENCE_REWARD = 0.2
+WORST = 5.0  # times the true depth; further off is no worse
 _EPS = 1e-4
 
 
@@ -156,8 +157,9 @@ def depth_losses(depth: Tensor, confidence: Tensor, target: Tensor) -> dict[str,
             gradient.append((slope.abs().clamp(max=1.0) * both).sum() / both.sum().clamp(min=1))
     return {
         "depth": (weighted * known).sum() / count,
-        # Where the network is unsure the weighted error counts little; in AbsRel it counts fully.
-        "log_depth": error.abs().clamp(max=1.0).sum() / count,
+        # AbsRel. Where the network is unsure the other counts little, and this one fully.
+        # Too far counts more than too near, which near things in front of far ones need.
+        "relative_depth": ((error.exp().clamp(max=WORST) - 1).abs() * known).sum() / count,
         "gradient": torch.stack(gradient).mean(),
         "absrel": ((error.exp() - 1).abs() * known).sum().detach() / count,
     }

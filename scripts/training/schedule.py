@@ -90,7 +90,7 @@ FROM_BACKBONE = Course(
     rate=1e-3,
 )
 # A rate of 6e-4 undid what the weights knew: two fifths of eight minutes went into relearning it.
-CONTINUED = Course((Stage(1.00, _CONTINUED, 1.0, 0.5),), rate=2e-4)
+CONTINUED = Course((Stage(1.00, _CONTINUED, 1.0, 0.6),), rate=2e-4)
 
 
 def draw_lesson(stage: Stage, step: int, budget: int) -> Lesson:
