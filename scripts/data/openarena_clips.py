@@ -45,6 +45,8 @@ VALIDATION = frozenset(("am_lavactf", "czest3ctf", "oa_bases7", "oa_rpg3dm2", "o
 _MEAN_BRIGHTNESS = (80.0, 130.0)
 _FINER = 1.5
 _AS_IT_IS = 4  # One training clip of so many; the others show variations of the map.
+# Grey levels: materials as dark or as plain as this are left out of variations.
+_DARK, _PLAIN = 25.0, 5.0
 # Degrees across the image.
 _FOV, _WIDE_FOV = (48.0, 100.0), (65.0, 110.0)
 
@@ -75,10 +77,15 @@ def make_scene(
         by_name = dict(zip(names, images))
         chosen = np.stack([decode(by_name[name]) for name in mesh["texture_names"]])
         return MapScene(mesh, chosen), track
-    variation = draw_variation(rng, len(mesh["texture_names"]), len(images))
-    chosen = np.stack([decode(images[index]) for index in variation.materials])
-    scene = MapScene(vary_mesh(mesh, variation), chosen, variation.sky)
+    pool = np.stack([image for image in map(decode, images) if _shows_something(image)])
+    variation = draw_variation(rng, len(mesh["texture_names"]), len(pool))
+    scene = MapScene(vary_mesh(mesh, variation), pool[variation.materials], variation.sky)
     return scene, vary_poses(track, variation)
+
+
+def _shows_something(image: np.ndarray) -> bool:
+    """Whether a surface of this material could be told from the next one, or from the dark."""
+    return float(np.median(image)) > _DARK and float(image.std()) > _PLAIN
 
 
 def decode(data: bytes) -> np.ndarray:
