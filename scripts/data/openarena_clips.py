@@ -1,6 +1,6 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Render the packed OpenArena tracks to clips for training and evaluation, on all CPU cores.
+"""Render the packed tracks to clips for training and evaluation, on all CPU cores.
 
 Each track becomes one ``.npz``: ``images [S, H, W, 3]`` uint8, ``depth [S, H, W]`` float16 metres
 (0 where sky), ``poses [S, 4, 4]`` camera-to-world, ``focal [2]`` (x, y) pixels.

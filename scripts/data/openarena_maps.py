@@ -1,19 +1,19 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Read OpenArena (Quake 3, IBSP 46) maps as textured triangle meshes.
+"""Read OpenArena and Nexuiz (Quake 3, IBSP 46) maps as textured triangle meshes.
 
 The maps are game data under GPL-2+: they are read on the machine that trains and never enter the
 repository. Debian packages: see ``openarena_pack.py``.
 """
 
+import dataclasses
 import io
 import re
 import struct
-import zipfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
+from openarena_files import GameFiles
 from PIL import Image
 
 UNITS_PER_METRE = 40.0
@@ -58,73 +58,10 @@ class MapMesh:
     colors: np.ndarray  # [N, 3] uint8
     triangles: np.ndarray  # [T, 3] int32
     texture_ids: np.ndarray  # [T] index into texture_names
-    light_ids: np.ndarray  # [T] index into lightmaps, -1 for vertex light
+    light_ids: np.ndarray  # [T] index into lightmaps, negative for vertex light
     texture_names: list[str]
-    lightmaps: np.ndarray  # [L, 128, 128, 3] uint8
+    lightmaps: np.ndarray  # [L, side, side, 3] uint8
     places: np.ndarray  # [P, 3] metres: spawn points and items, on walkable ground
-
-
-class GameFiles:
-    """The merged file tree of a folder of ``.pk3`` archives; later ones override earlier ones."""
-
-    def __init__(self, folder: Path) -> None:
-        self._entries: dict[str, tuple[zipfile.ZipFile, str]] = {}
-        for path in sorted(folder.glob("*.pk3")):
-            archive = zipfile.ZipFile(path)
-            for name in archive.namelist():
-                self._entries[name.lower()] = (archive, name)
-
-    def names(self, prefix: str, suffix: str) -> list[str]:
-        """Names that start and end so, sorted."""
-        return sorted(n for n in self._entries if n.startswith(prefix) and n.endswith(suffix))
-
-    def read(self, name: str) -> bytes:
-        """Content of a file; ``KeyError`` if there is none."""
-        archive, entry = self._entries[name.lower()]
-        return archive.read(entry)
-
-    def image(self, name: str) -> np.ndarray | None:
-        """RGB image by a name whose extension may be absent or wrong, or None."""
-        stem = re.sub(r"\.(jpg|jpeg|tga|png)$", "", name.lower())
-        for extension in (".jpg", ".tga", ".png"):
-            if stem + extension in self._entries:
-                try:
-                    return np.asarray(
-                        Image.open(io.BytesIO(self.read(stem + extension))).convert("RGB")
-                    )
-                except OSError:
-                    continue
-        return None
-
-
-def read_shaders(files: GameFiles) -> dict[str, tuple[set[str], list[str]]]:
-    """Per material: its surface properties and the image names that may show it, best first."""
-    shaders: dict[str, tuple[set[str], list[str]]] = {}
-    for script in files.names("scripts/", ".shader"):
-        text = re.sub(r"//.*", "", files.read(script).decode("latin1"))
-        depth, name = 0, ""
-        for token_line in re.sub(r"([{}])", r"\n\1\n", text).splitlines():
-            words = token_line.lower().split()
-            if not words:
-                continue
-            if words[0] == "{":
-                depth += 1
-            elif words[0] == "}":
-                depth -= 1
-            elif depth == 0:
-                name = words[0]
-                shaders[name] = (set(), [])
-            elif name and len(words) > 1:
-                properties, images = shaders[name]
-                if words[0] == "surfaceparm":
-                    properties.add(words[1])
-                elif words[0] in ("map", "clampmap") and not words[1].startswith("$"):
-                    images.append(words[1])
-                elif words[0] == "animmap" and len(words) > 2:
-                    images.append(words[2])
-                elif words[0] == "qer_editorimage":
-                    images.append(words[1])
-    return shaders
 
 
 def _tessellate(control: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -195,9 +132,20 @@ def read_map(
         texture_ids=np.array(texture_ids, np.int32),
         light_ids=np.array(light_ids, np.int32),
         texture_names=names,
-        lightmaps=lump(14, "u1").reshape(-1, 128, 128, 3),
+        lightmaps=_lightmaps(files, name, lump(14, "u1").reshape(-1, 128, 128, 3)),
         places=_places(data[lumps[0][0] : lumps[0][0] + lumps[0][1]].decode("latin1")),
     )
+
+
+def _lightmaps(files: GameFiles, name: str, within: np.ndarray) -> np.ndarray:
+    """Lightmaps ``within`` the map's file, or else the images beside it.
+
+    Of the images, those that no face refers to may hold light's directions (deluxe maps).
+    """
+    beside = files.names(f"maps/{name}/lm_", ".tga")
+    if len(within) or not beside:
+        return within
+    return np.stack([Image.open(io.BytesIO(files.read(n))).convert("RGB") for n in beside])
 
 
 def _places(entities: str) -> np.ndarray:
@@ -210,12 +158,25 @@ def _places(entities: str) -> np.ndarray:
     return np.array(found, np.float32).reshape(-1, 3) / UNITS_PER_METRE
 
 
-def material_image(
-    files: GameFiles, name: str, shaders: dict[str, tuple[set[str], list[str]]], size: int
-) -> np.ndarray:
-    """Image ``[size, size, 3]`` uint8 of a material; mid grey where the game has none."""
-    for candidate in (name, *shaders.get(name, (set(), []))[1]):
-        image = files.image(candidate)
-        if image is not None:
-            return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BOX))
-    return np.full((size, size, 3), 128, np.uint8)
+def compact(mesh: MapMesh) -> MapMesh:
+    """Merge equal vertices and leave out what is not shown; half precision where it serves."""
+    mapped = mesh.light_ids >= 0
+    by_vertex = np.zeros((len(mesh.positions), 1), bool)
+    by_vertex[mesh.triangles[~mapped]] = True
+    light_uv, colors = np.where(by_vertex, 0, mesh.light_uv), np.where(by_vertex, mesh.colors, 0)
+    rows = np.concatenate([mesh.positions, mesh.uv, light_uv, colors], axis=1)
+    unique, inverse = np.unique(rows.astype(np.float32), axis=0, return_inverse=True)
+    used, texture_ids = np.unique(mesh.texture_ids, return_inverse=True)
+    lights = np.unique(mesh.light_ids[mapped])
+    return dataclasses.replace(
+        mesh,
+        positions=unique[:, :3],
+        uv=unique[:, 3:5],
+        light_uv=unique[:, 5:7].astype(np.float16),
+        colors=unique[:, 7:10].astype(np.uint8),
+        triangles=inverse.reshape(-1)[mesh.triangles].astype(np.int32),
+        texture_ids=texture_ids.astype(np.int16),
+        light_ids=np.where(mapped, np.searchsorted(lights, mesh.light_ids), -1).astype(np.int16),
+        texture_names=[mesh.texture_names[i] for i in used],
+        lightmaps=mesh.lightmaps[lights],
+    )

@@ -119,7 +119,8 @@ class MapScene:
             color[chosen] = _bilinear(images, texture[chosen], uv[chosen])
         light = interpolate(self._colors)
         mapped = np.flatnonzero(self._light_ids[face] >= 0)
-        cell = np.clip((light_uv[mapped] * 128).astype(np.int64), 0, 127)
+        side = self._lightmaps.shape[1]
+        cell = np.clip((light_uv[mapped] * side).astype(np.int64), 0, side - 1)
         light[mapped] = self._lightmaps[self._light_ids[face[mapped]], cell[:, 1], cell[:, 0]]
         color *= light * (_OVERBRIGHT / 255)
         brightest = np.maximum.reduce([color[:, 0], color[:, 1], color[:, 2]])
