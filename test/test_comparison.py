@@ -8,13 +8,16 @@ from functools import lru_cache
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from lingbot_map_ros.geometry.poses import make_pose
 from lingbot_map_ros.models.prediction import Prediction
 from lingbot_map_ros.streaming import block_matching
 from lingbot_map_ros.streaming.comparison import Comparison, Sketch, compare
+from lingbot_map_ros.streaming.frame import Frame
 from lingbot_map_ros.streaming.guard import MAX_LOG_SCALE, MIN_AGREEMENT
-from lingbot_map_ros.streaming.observation import Frame, contrast, summarize
+from lingbot_map_ros.streaming.summary import summarize, thumbnail_stride
+from lingbot_map_ros.streaming.summary_recorder import SummaryRecorder
 from lingbot_map_ros.synthetic.sequence import HELD_OUT, make_sequence
 
 WIDTH, HEIGHT = 210, 126
@@ -25,22 +28,26 @@ def rooms():
     return [make_sequence(HELD_OUT + 40 + i, 8, WIDTH, HEIGHT, "drive", 1.0) for i in range(3)]
 
 
-def frame_of(image):
-    tensor = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1).float() / 255
-    return Frame(0, 0, tensor, contrast(image))
+def tensor_of(image):
+    return torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1).float() / 255
+
+
+def thumbnail(image):
+    pose = torch.zeros(1, 9)
+    return summarize([tensor_of(image)], Prediction(pose, None, None, ())).thumbnails[0]
 
 
 def sketch(room, i, image=None, depth=None):
     """What is exactly true of a frame, unless another image or depth is given."""
-    frame = frame_of(room.images[i] if image is None else image)
-    stride = frame.thumbnail_stride
+    grey = thumbnail(room.images[i] if image is None else image)
+    stride = thumbnail_stride(WIDTH)
     K = room.intrinsics.copy()
     K[:2, 2] -= (stride - 1) / 2
     K[:2] /= stride
-    half, (height, width) = stride // 2, frame.thumbnail.shape
+    half, (height, width) = stride // 2, grey.shape
     depth = (room.depth[i] if depth is None else depth)[half::stride, half::stride]
     return Sketch(
-        frame.thumbnail,
+        grey,
         torch.from_numpy(depth[:height, :width].copy()),
         torch.from_numpy(room.poses[i]),
         torch.from_numpy(K),
@@ -155,23 +162,35 @@ def test_a_search_that_is_not_needed_changes_nothing(monkeypatch):
     assert min(shares) < block_matching.CLEAR < max(shares)
 
 
+class NoWaiting(TorchFunctionMode):
+    """Refuses what uploads a number and waits for that on a GPU, where no device can tell."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.__setitem__:
+            assert isinstance(args[2], torch.Tensor), "a number is put into a tensor"
+        if func is torch.where:
+            assert all(isinstance(x, torch.Tensor) for x in args), "numbers in torch.where"
+        return func(*args, **(kwargs or {}))
+
+
 @pytest.mark.parametrize("depths", [(True, True), (True, False), (False, True), (False, False)])
 def test_nothing_waits_for_the_device_or_leaves_it(depths):
     """Tensors without values, which answer no question and go with no others."""
-    device = torch.device("meta")
-    frame = Frame(0, 0, torch.empty(3, 378, 504, device=device), 50.0)
-    sketches = []
-    for has_depth in depths:
-        maps = torch.empty(2, 1, 378, 504, device=device)
-        said = Prediction(
-            torch.empty(1, 9, device=device), *(maps if has_depth else (None, None)), ()
-        )
-        summary = summarize([frame], said)
-        assert summary.figures.shape == (1, 12 if has_depth else 9)
-        assert {part.device for part in summary[:3]} == {device}
-        sketches += summary.sketches
-    compared = compare(*sketches)
-    assert compared is None if depths == (False, False) else compared.device == device
+    device, last = torch.device("meta"), None
+    image = torch.empty(3, 378, 504, device=device)
+    with NoWaiting():
+        for has_depth in depths:
+            said = prediction_on(device, has_depth)
+            summary = summarize([image], said, last)
+            assert summary.figures.shape == (1, 12 if has_depth else 9)
+            assert {part.device for part in summary if part is not None} == {device}
+            last = summary.sketch(0)
+    assert (summary.compared is None) == (depths == (False, False))
+
+
+def prediction_on(device, has_depth=True):
+    depth, confidence = torch.ones(2, 1, 378, 504, device=device) if has_depth else (None, None)
+    return Prediction(torch.ones(1, 9, device=device), depth, confidence, ())
 
 
 @pytest.mark.gpu
@@ -188,32 +207,63 @@ def test_a_gpu_says_the_same():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("depths", [(True, True), (True, False), (False, True)])
-def test_a_gpu_is_not_waited_for(depths):
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_gpu_is_not_waited_for(depths, recorded):
     device = torch.device("cuda", torch.cuda.device_count() - 1)
+    reduce = SummaryRecorder(device) if recorded else summarize
 
     def run():
-        sketches = []
+        last = None
         for has_depth in depths:
-            maps = torch.ones(2, 1, 378, 504, device=device)
-            pose = torch.ones(1, 9, device=device)
-            said = Prediction(pose, *(maps if has_depth else (None, None)), ())
-            frame = Frame(0, 0, torch.rand(3, 378, 504, device=device), 50.0)
-            frame.on_device()
-            sketches += summarize([frame], said).sketches
-        return compare(*sketches)
+            image = torch.rand(3, 378, 504, device=device)
+            Frame(0, 0, image, 50.0).on_device()
+            summary = reduce([image], prediction_on(device, has_depth), last, 0.5)
+            last = summary.sketch(0)
+        return summary
 
-    run()  # uploads constants
+    for _ in range(3):  # uploads constants, records
+        run()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        compared = run()
+        summary = run()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert compared.device == device
+    assert summary.compared.device == device
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_replay_says_what_it_would_say_anew():
+    """Frame after frame, so that nothing of an old one may be left in what was handed out."""
+    room, recorder, last, pairs = rooms()[0], SummaryRecorder(torch.device("cuda")), None, []
+    for i, max_flow in enumerate((0.5, 0.5, 0.5, math.inf, 0.5, math.inf, math.inf, 0.5)):
+        depth = torch.from_numpy(room.depth[i])[None].float().cuda()
+        pose = torch.tensor([[0.1 * i, 0, 0, 0, 0, 0, 1, 0.9, 1.1]], device="cuda")
+        said = Prediction(pose, depth, 1 + depth, ())
+        image = [tensor_of(room.images[i]).cuda()]
+        anew = summarize(image, said, last, max_flow)
+        pairs.append((recorder(image, said, last, max_flow), anew))
+        last = anew.sketch(0)
+    for replayed, anew in pairs:
+        for ours, theirs in zip(replayed, anew, strict=True):
+            torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+
+def test_without_a_gpu_nothing_is_recorded():
+    room, last = rooms()[0], None
+    recorder = SummaryRecorder(torch.device("cpu"))
+    for i in range(3):
+        depth = torch.from_numpy(room.depth[i])[None].float()
+        said = Prediction(torch.tensor([[0.0] * 6 + [1, 0.9, 1.1]]), depth, 1 + depth, ())
+        image = [tensor_of(room.images[i])]
+        ours, theirs = (f(image, said, last, 0.5) for f in (recorder, summarize))
+        torch.testing.assert_close(ours.compared, theirs.compared, equal_nan=True)
+        last = ours.sketch(0)
 
 
 @pytest.mark.parametrize("size", [(42, 56), (70, 112), (378, 504), (14, 14)])
 def test_thumbnails_of_any_size(size):
-    frame = frame_of(np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8))
-    height, width = frame.thumbnail.shape
-    assert (height, width) == (size[0] // frame.thumbnail_stride, size[1] // frame.thumbnail_stride)
-    assert width <= 140 and frame.thumbnail.min() >= 0 and frame.thumbnail.max() <= 255
+    grey = thumbnail(np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8))
+    height, width = grey.shape
+    assert (height, width) == tuple(side // thumbnail_stride(size[1]) for side in size)
+    assert width <= 140 and grey.min() >= 0 and grey.max() <= 255

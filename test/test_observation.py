@@ -8,8 +8,9 @@ import torch
 
 from lingbot_map_ros.geometry.poses import invert, make_pose, quaternion_to_matrix, rotation_angle
 from lingbot_map_ros.models.prediction import Prediction
+from lingbot_map_ros.streaming.frame import Frame, contrast
 from lingbot_map_ros.streaming.guard import View, _steps
-from lingbot_map_ros.streaming.observation import Frame, contrast, observe
+from lingbot_map_ros.streaming.observation import observe
 
 FRAMES, HEIGHT, WIDTH = 3, 28, 42
 

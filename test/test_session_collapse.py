@@ -10,8 +10,8 @@ from streams import PERIOD, feed, fingerprints, image, tiny_session
 
 from lingbot_map_ros.errors import ConfigurationError
 from lingbot_map_ros.geometry.poses import make_pose
+from lingbot_map_ros.streaming.frame import contrast
 from lingbot_map_ros.streaming.guard import BLANK_CONTRAST, SEEN_CONTRAST
-from lingbot_map_ros.streaming.observation import contrast
 from lingbot_map_ros.streaming.results import Decision, SessionState
 from lingbot_map_ros.streaming.session import SessionConfig, StreamingSession
 

@@ -21,7 +21,8 @@ def make_pose(R: Array, t: Array) -> Array:
     _, t = namespace(t)
     shape = (*R.shape[:-2], 4, 4)
     T = np.zeros(shape) if xp is np else R.new_zeros(shape)
-    T[..., :3, :3], T[..., :3, 3], T[..., 3, 3] = R, t, 1
+    T[..., :3, :3], T[..., :3, 3] = R, t
+    T[..., 3, 3] += 1  # A GPU would have to be waited for to set it to a number.
     return T
 
 

@@ -156,7 +156,8 @@ def warm_up(model: GCTStream, height: int, width: int, *, depth_every: int = 1) 
     """
     import torch
 
-    from lingbot_map_ros.streaming.observation import Frame, observe
+    from lingbot_map_ros.streaming.frame import Frame
+    from lingbot_map_ros.streaming.observation import observe
 
     # on a CPU there is nothing to compile, and a whole start could take minutes
     gpu = model.device.type == "cuda"

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from lingbot_map_ros.errors import InputError
 from lingbot_map_ros.streaming.camera_model import CameraModel
+from lingbot_map_ros.streaming.frame import Frame, contrast
 from lingbot_map_ros.streaming.image_files import require_rgb
-from lingbot_map_ros.streaming.observation import Frame, contrast
 from lingbot_map_ros.streaming.preprocessing import InputSize, Preprocessor
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from lingbot_map_ros.geometry.alignment import AlignmentQuality
+from lingbot_map_ros.streaming.frame import Frame
 from lingbot_map_ros.streaming.guard import Guard
-from lingbot_map_ros.streaming.observation import Frame, Observation
+from lingbot_map_ros.streaming.observation import Observation
 from lingbot_map_ros.streaming.results import Decision
 from lingbot_map_ros.streaming.windows import Placement
 

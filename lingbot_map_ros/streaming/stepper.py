@@ -11,6 +11,7 @@ from lingbot_map_ros.aggregator.stream import FrameMode
 from lingbot_map_ros.geometry.alignment import AlignmentError
 from lingbot_map_ros.models.gct_stream import GCTStream
 from lingbot_map_ros.streaming.config import Limits, SessionConfig
+from lingbot_map_ros.streaming.frame import Frame
 from lingbot_map_ros.streaming.guard import Guard, View
 from lingbot_map_ros.streaming.handout import (
     WithheldError,
@@ -21,10 +22,11 @@ from lingbot_map_ros.streaming.handout import (
     view_of,
 )
 from lingbot_map_ros.streaming.keyframes import Intent, KeyframeRule
-from lingbot_map_ros.streaming.observation import Frame, Observation, observe
+from lingbot_map_ros.streaming.observation import Observation, observe
 from lingbot_map_ros.streaming.pending_policy import PendingPolicy
 from lingbot_map_ros.streaming.results import FrameResult
 from lingbot_map_ros.streaming.state import Pending, StreamState, Track
+from lingbot_map_ros.streaming.summary_recorder import SummaryRecorder
 from lingbot_map_ros.streaming.windows import HandedOut, Placement, reopen, start
 from lingbot_map_ros.wording import counted
 
@@ -51,6 +53,7 @@ class Stepper:
         self._config = config
         self._limits = limits
         self._policy = PendingPolicy(model, config, limits)
+        self._recorder = SummaryRecorder(model.device)
 
     def advance(
         self, state: StreamState, rule: KeyframeRule, frame: Frame
@@ -127,9 +130,8 @@ class Stepper:
             prediction = self._model.step(
                 frame.tensor[None], _MODE[intent], depth=self._wants_depth(state, intent)
             )
-            (observation,) = observe(
-                [frame], prediction, state.track.last, max_flow(state, anchoring=anchoring)
-            )
+            flow = max_flow(state, anchoring=anchoring)
+            (observation,) = observe([frame], prediction, state.track.last, flow, self._recorder)
             view = judge(state, observation, anchoring=anchoring)
             if intent is Intent.ASK:
                 return self._ask(state, observation, view)

@@ -27,7 +27,8 @@ from lingbot_map_ros.geometry.alignment import (
     align_keyframes,
 )
 from lingbot_map_ros.geometry.poses import invert, rotation_angle
-from lingbot_map_ros.streaming.observation import Frame, Observation, observe
+from lingbot_map_ros.streaming.frame import Frame
+from lingbot_map_ros.streaming.observation import Observation, observe
 
 if TYPE_CHECKING:
     from lingbot_map_ros.models.gct_stream import GCTStream
