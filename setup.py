@@ -63,6 +63,7 @@ setup(
         "wheels": ["cv-bridge>=1.13", "numpy<2.3", "opencv-python-headless>=4.8,<5"],
         "test": [
             "catkin-pkg>=0.5",
+            'embreex>=2.17.7; platform_machine == "x86_64"',
             "flake8>=6.0",
             "huggingface-hub>=0.25",
             "hypothesis>=6.60",

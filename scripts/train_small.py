@@ -48,7 +48,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--frames", type=int, default=360, help="frames a GPU and step")
     parser.add_argument("--tracks", type=int, default=384, help="room tracks kept a GPU")
     parser.add_argument(
-        "--clips", type=int, default=448, help="OpenArena clips kept a GPU, 48 MB each"
+        "--clips", type=int, default=448, help="clips of maps kept a GPU, 48 MB each"
     )
     parser.add_argument("--workers", type=int, default=2, help="processes a GPU that plan rooms")
     parser.add_argument("--lr", type=float, help="highest learning rate; of the course if absent")

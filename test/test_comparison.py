@@ -3,6 +3,7 @@
 """What a frame and the one before it say of each other, on renderings with exact geometry."""
 
 import math
+import types
 from functools import lru_cache
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from lingbot_map_ros.geometry.poses import make_pose
 from lingbot_map_ros.models.prediction import Prediction
-from lingbot_map_ros.streaming import block_matching
+from lingbot_map_ros.streaming import block_matching, summary_recorder
 from lingbot_map_ros.streaming.comparison import Comparison, Sketch, compare
 from lingbot_map_ros.streaming.frame import Frame
 from lingbot_map_ros.streaming.guard import MAX_LOG_SCALE, MIN_AGREEMENT
@@ -235,30 +236,58 @@ def test_a_gpu_is_not_waited_for(depths, recorded):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_replay_says_what_it_would_say_anew():
     """Frame after frame, so that nothing of an old one may be left in what was handed out."""
-    room, recorder, last, pairs = rooms()[0], SummaryRecorder(torch.device("cuda")), None, []
-    for i, max_flow in enumerate((0.5, 0.5, 0.5, math.inf, 0.5, math.inf, math.inf, 0.5)):
-        depth = torch.from_numpy(room.depth[i])[None].float().cuda()
-        pose = torch.tensor([[0.1 * i, 0, 0, 0, 0, 0, 1, 0.9, 1.1]], device="cuda")
-        said = Prediction(pose, depth, 1 + depth, ())
-        image = [tensor_of(room.images[i]).cuda()]
-        anew = summarize(image, said, last, max_flow)
-        pairs.append((recorder(image, said, last, max_flow), anew))
-        last = anew.sketch(0)
+    pairs = summaries(SummaryRecorder(torch.device("cuda")), torch.device("cuda"))
     for replayed, anew in pairs:
         for ours, theirs in zip(replayed, anew, strict=True):
             torch.testing.assert_close(ours, theirs, equal_nan=True)
 
 
-def test_without_a_gpu_nothing_is_recorded():
-    room, last = rooms()[0], None
-    recorder = SummaryRecorder(torch.device("cpu"))
-    for i in range(3):
-        depth = torch.from_numpy(room.depth[i])[None].float()
-        said = Prediction(torch.tensor([[0.0] * 6 + [1, 0.9, 1.1]]), depth, 1 + depth, ())
-        image = [tensor_of(room.images[i])]
-        ours, theirs = (f(image, said, last, 0.5) for f in (recorder, summarize))
+def summaries(recorder, device):
+    """Summaries by the recorder and anew, of images of two sizes that move by half their width."""
+    room, last, pairs = rooms()[0], None, []
+    for i, max_flow in enumerate(2 * (0.5, 0.5, 0.5, math.inf, 0.5, math.inf, math.inf, 0.5)):
+        rows = slice(None if i < 8 else 98)
+        depth = torch.from_numpy(room.depth[i % 8, rows])[None].float().to(device)
+        pose = torch.tensor([[0.1 * i, 0, 0, 0, 0.3 * (i % 2), 0, 1, 0.9, 1.1]], device=device)
+        said = Prediction(pose, depth, 1 + depth, ())
+        image = [tensor_of(room.images[i % 8, rows]).to(device)]
+        last = None if i == 8 else last
+        anew = summarize(image, said, last, max_flow)
+        pairs.append((recorder(image, said, last, max_flow), anew))
+        last = anew.sketch(0)
+    told = {bool(anew.compared[0]) for _, anew in pairs if anew.compared is not None}
+    assert told == {True, False}, "what may move decides"
+    return pairs
+
+
+class Tape:
+    """Stands for graphs: what is recorded for a key is replayed on the same buffers."""
+
+    made = 0
+
+    def __init__(self, device):
+        Tape.made += 1
+        self.functions = {}
+
+    def run(self, key, function):
+        outputs = self.functions.setdefault(key, function)()
+        return tuple(output.clone() for output in outputs)
+
+
+def test_what_is_recorded_is_told_apart_by_size_and_motion(monkeypatch):
+    monkeypatch.setattr(summary_recorder, "FrameGraphs", Tape)
+    Tape.made = 0
+    for replayed, anew in summaries(SummaryRecorder(types.SimpleNamespace(type="cuda")), "cpu"):
+        for ours, theirs in zip(replayed, anew, strict=True):
+            torch.testing.assert_close(ours, theirs, equal_nan=True)
+    assert Tape.made == 3, "at first, and anew for each size"
+
+
+def test_without_a_gpu_nothing_is_recorded(monkeypatch):
+    monkeypatch.setattr(summary_recorder, "FrameGraphs", Tape)
+    monkeypatch.setattr(Tape, "run", None)
+    for ours, theirs in summaries(SummaryRecorder(torch.device("cpu")), "cpu"):
         torch.testing.assert_close(ours.compared, theirs.compared, equal_nan=True)
-        last = ours.sketch(0)
 
 
 @pytest.mark.parametrize("size", [(42, 56), (70, 112), (378, 504), (14, 14)])

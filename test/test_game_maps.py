@@ -20,6 +20,7 @@ from openarena_maps import _FACE, _TEXTURE, _VERTEX, compact, read_map  # noqa: 
 
 ENTITIES = b'{ "classname" "weapon_nex" "origin" "40 80 -40" }'
 BY_VERTEX = -3
+NO_EMBREE = "embreex, which casts the rays, has no wheel for this machine"
 SIDE = 16
 
 
@@ -97,7 +98,7 @@ def test_map_without_lightmaps(tmp_path):
 
 
 def test_light_is_looked_up_in_a_lightmap_of_any_size():
-    render = pytest.importorskip("openarena_render", exc_type=ImportError)
+    render = pytest.importorskip("openarena_render", reason=NO_EMBREE, exc_type=ImportError)
     lightmap = np.zeros((1, SIDE, SIDE, 3), np.uint8)
     lightmap[0, 3, 12] = 40
     mesh = {
@@ -117,8 +118,8 @@ def test_light_is_looked_up_in_a_lightmap_of_any_size():
 
 
 def test_maps_of_nexuiz_are_for_training():
-    clips = pytest.importorskip("openarena_clips", exc_type=ImportError)
-    pack = pytest.importorskip("openarena_pack", exc_type=ImportError)
+    clips = pytest.importorskip("openarena_clips", reason=NO_EMBREE, exc_type=ImportError)
+    pack = pytest.importorskip("openarena_pack", reason=NO_EMBREE, exc_type=ImportError)
     game = pack.nexuiz(Path("data"), 6)
     for name in clips.HELD_OUT | clips.VALIDATION:
         assert clips.part_of(name) != "train"

@@ -73,9 +73,9 @@ def test_contrast_is_the_deviation_of_the_mean_over_the_channels(shape):
     assert contrast(image[..., ::-1]) == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("grey", [0, 77, 255])
-def test_an_image_of_one_grey_has_no_contrast(grey):
-    assert contrast(np.full((480, 640, 3), grey, np.uint8)) == 0.0
+def test_an_image_of_one_grey_has_no_contrast():
+    greys = [contrast(np.full((48, 64, 3), grey, np.uint8)) for grey in range(256)]
+    assert max(greys) < 1e-4
 
 
 @pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-4, 0.5, 2.0, 3.1, np.pi])

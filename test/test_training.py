@@ -19,6 +19,7 @@ SCRIPTS = ROOT / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
 from training.losses import (  # noqa: E402
+    WORST,
     depth_losses,
     make_targets,
     pose_losses,
@@ -74,6 +75,19 @@ def test_losses_vanish_at_the_truth_and_only_there(clip):
     depth = target.depth[0]
     assert depth_losses(depth, torch.ones_like(depth), depth)["depth"].abs() < 1e-6
     assert depth_losses(1.1 * depth, torch.ones_like(depth), depth)["absrel"] == pytest.approx(0.1)
+
+
+def test_relative_depth_counts_too_far_more_and_has_an_end():
+    depth = torch.linspace(1, 5, 32 * 32).view(1, 32, 32)
+
+    def loss(said):
+        return depth_losses(said, torch.ones_like(depth), depth)["relative_depth"]
+
+    assert loss(1.5 * depth) == pytest.approx(0.5) and loss(depth / 1.5) == pytest.approx(1 / 3)
+    assert loss(9 * depth) == loss(7 * depth) == pytest.approx(WORST - 1)
+    far = (1e30 * depth).requires_grad_()
+    loss(far).backward()
+    assert torch.isfinite(far.grad).all()
 
 
 def test_flow_and_points_of_the_auxiliary_heads_fit_the_truth(clip):

@@ -152,7 +152,8 @@ def held_memory(model: GCTStream) -> int:
 def warm_up(model: GCTStream, height: int, width: int, *, depth_every: int = 1) -> None:
     """Run the model once, so that the first image does not pay for kernels and allocations.
 
-    And what looks at its output on the device. Height and width are those of the network's input.
+    And what looks at its output on the device; a session records that at its second frame. Height
+    and width are those of the network's input.
     """
     import torch
 

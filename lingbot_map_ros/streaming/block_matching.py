@@ -8,7 +8,7 @@ which may be uploaded, and medians over no axis.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -111,7 +111,7 @@ class _Constants(NamedTuple):
     """``[1, 2]``"""
 
 
-@lru_cache(maxsize=8)
+@cache
 def _constants(device: torch.device) -> _Constants:
     # Kept, for the host would wait for each upload.
     return _Constants(

@@ -18,6 +18,7 @@ from lingbot_map_ros.streaming.intake import Intake
 from lingbot_map_ros.streaming.results import Decision, FrameResult, SessionState, SessionStatus
 from lingbot_map_ros.streaming.state import StreamState
 from lingbot_map_ros.streaming.stepper import Stepper
+from lingbot_map_ros.streaming.summary_recorder import SummaryRecorder
 
 __all__ = ["SessionConfig", "StreamingSession"]
 
@@ -59,7 +60,8 @@ class StreamingSession:
         self._state = StreamState(epoch=-1)
         self._limits = Limits.of(self.config, model)
         self._rule = self.config.keyframe_rule
-        self._stepper = Stepper(model, self.config, self._limits)
+        self._recorder = SummaryRecorder(model.device)
+        self._stepper = Stepper(model, self.config, self._limits, self._recorder)
         self._intake = Intake(model.config, model.device)
         self.reset()
 
@@ -163,7 +165,7 @@ class StreamingSession:
         """Change after how many withheld frames the stream re-anchors (see ``SessionConfig``)."""
         config = replace(self.config, lost_after=frames)
         self._limits = Limits.of(config, self._model)
-        self._stepper = Stepper(self._model, config, self._limits)
+        self._stepper = Stepper(self._model, config, self._limits, self._recorder)
         self.config = config
 
     def drain_decisions(self) -> list[Decision]:

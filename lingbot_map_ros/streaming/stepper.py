@@ -47,13 +47,19 @@ class Stepper:
     marks its state as stale, and the next call opens the window again from the same keyframes.
     """
 
-    def __init__(self, model: GCTStream, config: SessionConfig, limits: Limits) -> None:
+    def __init__(
+        self,
+        model: GCTStream,
+        config: SessionConfig,
+        limits: Limits,
+        recorder: SummaryRecorder,
+    ) -> None:
         self.emptied = False
         self._model = model
         self._config = config
         self._limits = limits
         self._policy = PendingPolicy(model, config, limits)
-        self._recorder = SummaryRecorder(model.device)
+        self._recorder = recorder
 
     def advance(
         self, state: StreamState, rule: KeyframeRule, frame: Frame

@@ -51,8 +51,8 @@ class SummaryRecorder:
 
     def _take(self, tensors: Sequence[Tensor]) -> None:
         """Copy the tensors to where recorded kernels read them."""
-        shapes = [tensor.shape for tensor in tensors]
-        if shapes != [tensor.shape for tensor in self._inputs]:
+        kinds = [(tensor.shape, tensor.dtype) for tensor in tensors]
+        if kinds != [(tensor.shape, tensor.dtype) for tensor in self._inputs]:
             self._graphs = FrameGraphs(self._device)
             self._inputs = tuple(torch.empty_like(t).contiguous() for t in tensors)
         for ours, theirs in zip(self._inputs, tensors, strict=True):

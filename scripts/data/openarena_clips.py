@@ -17,6 +17,7 @@ import math
 import multiprocessing
 import zlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ HELD_OUT = frozenset(
 VALIDATION = frozenset(("am_lavactf", "czest3ctf", "oa_bases7", "oa_rpg3dm2", "oacmpdm9"))
 _MEAN_BRIGHTNESS = (80.0, 130.0)
 _FINER = 1.5
-_AS_IT_IS = 4  # One training clip of so many; the others show variations of the map.
+_VARIED = 0.75  # Share of the training clips that show variations of the map.
 # Grey levels: materials as dark or as plain as this are left out of variations.
 _DARK, _PLAIN = 25.0, 5.0
 # Degrees across the image.
@@ -71,16 +72,38 @@ def make_scene(
     mesh: dict[str, np.ndarray], folder: Path, track: np.ndarray, rng: np.random.Generator | None
 ) -> tuple[MapScene, np.ndarray]:
     """Scene and camera poses of a track through a map; with ``rng`` through a variation of it."""
-    with np.load(folder / "textures.npz", allow_pickle=True) as textures:
-        names, images = textures["names"], textures["images"]
     if rng is None:
-        by_name = dict(zip(names, images))
-        chosen = np.stack([decode(by_name[name]) for name in mesh["texture_names"]])
+        images = load_materials(folder)
+        chosen = np.stack([decode(images[name]) for name in mesh["texture_names"]])
         return MapScene(mesh, chosen), track
-    pool = np.stack([image for image in map(decode, images) if _shows_something(image)])
+    pool = training_materials(folder)
     variation = draw_variation(rng, len(mesh["texture_names"]), len(pool))
     scene = MapScene(vary_mesh(mesh, variation), pool[variation.materials], variation.sky)
     return scene, vary_poses(track, variation)
+
+
+@cache
+def load_materials(folder: Path) -> dict[str, bytes]:
+    """JPEG images of all materials by name."""
+    with np.load(folder / "textures.npz", allow_pickle=True) as textures:
+        return dict(zip(textures["names"], textures["images"]))
+
+
+@cache
+def training_materials(folder: Path) -> np.ndarray:
+    """Images ``[N, side, side, 3]`` that variations are made of: those of the maps to train on."""
+    names: set[str] = set()
+    for path in map_files(folder):
+        if part_of(path.stem) == "train":
+            with np.load(path) as packed:
+                names.update(packed["texture_names"].tolist())
+    images = [decode(load_materials(folder)[name]) for name in sorted(names)]
+    return np.stack([image for image in images if _shows_something(image)])
+
+
+def map_files(folder: Path) -> list[Path]:
+    """Packed maps of a folder, by name."""
+    return sorted(path for path in folder.glob("*.npz") if path.stem != "textures")
 
 
 def _shows_something(image: np.ndarray) -> bool:
@@ -121,7 +144,7 @@ def render_track(job: Job) -> str:
         return f"{job.name}: no track {job.number}"
     rng = np.random.default_rng(zlib.crc32(job.name.encode()) + job.number)
     training = job.target.name == "train"
-    varied = training and job.number % _AS_IT_IS > 0
+    varied = training and rng.random() < _VARIED
     scene, track = make_scene(mesh, job.pack, mesh["tracks"][job.number], rng if varied else None)
     if training:
         size = (round(_FINER * job.size[0]), round(_FINER * job.size[1]))
@@ -156,8 +179,7 @@ def main() -> None:
     parser.add_argument("--part", choices=("all", *PARTS), default="all")
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     args = parser.parse_args()
-    names = sorted(p.stem for p in args.pack.glob("*.npz") if p.stem != "textures")
-    parts = {name: part_of(name) for name in names}
+    parts = {path.stem: part_of(path.stem) for path in map_files(args.pack)}
     if args.part != "all":
         parts = {name: part for name, part in parts.items() if part == args.part}
     for part in set(parts.values()):

@@ -160,7 +160,8 @@ def _places(entities: str) -> np.ndarray:
 
 def compact(mesh: MapMesh) -> MapMesh:
     """Merge equal vertices and leave out what is not shown; half precision where it serves."""
-    mapped = mesh.light_ids >= 0
+    # A map may refer to lightmaps that its game lacks; those faces have light by vertex as well.
+    mapped = (mesh.light_ids >= 0) & (mesh.light_ids < len(mesh.lightmaps))
     by_vertex = np.zeros((len(mesh.positions), 1), bool)
     by_vertex[mesh.triangles[~mapped]] = True
     light_uv, colors = np.where(by_vertex, 0, mesh.light_uv), np.where(by_vertex, mesh.colors, 0)

@@ -20,7 +20,7 @@ _PARTS = ("images", "depth", "poses", "focal")
 
 
 class ClipFolder:
-    """The first ``capacity`` tracks in ``folder/train``, each rank a part of them.
+    """Tracks in ``folder/train``, each rank a part of them, up to ``capacity``.
 
     More may still be arriving.
     """
@@ -28,6 +28,8 @@ class ClipFolder:
     def __init__(
         self, folder: Path | None, world: World, device: torch.device, capacity: int
     ) -> None:
+        if capacity < _ENOUGH:
+            raise ValueError(f"training needs at least {_ENOUGH} clips, not {capacity}")
         self.folder, self.world, self.device, self.capacity = folder, world, device, capacity
         self.loaded = 0
         self._seen: set[Path] = set()

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Targets and losses: poses, relative poses, fields of view and depth."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -157,9 +158,9 @@ def depth_losses(depth: Tensor, confidence: Tensor, target: Tensor) -> dict[str,
             gradient.append((slope.abs().clamp(max=1.0) * both).sum() / both.sum().clamp(min=1))
     return {
         "depth": (weighted * known).sum() / count,
-        # AbsRel. Where the network is unsure the other counts little, and this one fully.
-        # Too far counts more than too near, which near things in front of far ones need.
-        "relative_depth": ((error.exp().clamp(max=WORST) - 1).abs() * known).sum() / count,
+        # AbsRel. Where the network is unsure "depth" counts little, and this fully. Too far counts
+        # more than too near, which near things in front of far ones need.
+        "relative_depth": error.clamp(max=math.log(WORST)).expm1().abs().sum() / count,
         "gradient": torch.stack(gradient).mean(),
         "absrel": ((error.exp() - 1).abs() * known).sum().detach() / count,
     }
