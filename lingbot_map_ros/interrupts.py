@@ -1,10 +1,11 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C while a program still imports what it needs."""
+"""Ctrl-C while a program still imports what it needs, and in the midst of foreign code."""
 
 import contextlib
 import signal
 from collections.abc import Iterator
+from types import FrameType
 
 
 @contextlib.contextmanager
@@ -22,3 +23,20 @@ def quiet_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class InterruptNote:
+    """Remembers that SIGINT has come, from when it is made.
+
+    The signal raises KeyboardInterrupt as ever. But where that comes in the midst of compiled code,
+    as when rclpy makes a message, this may raise something else in its place.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        signal.default_int_handler(number, frame)

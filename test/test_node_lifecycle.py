@@ -168,6 +168,31 @@ def test_an_interrupt_during_the_imports_is_quiet(program, tmp_path):
     assert (process.returncode, errors) == (-signal.SIGINT, b"")
 
 
+INTERRUPTED_MESSAGE = """
+import os, signal, sys
+import rclpy
+from lingbot_map_ros.ros import node
+def spin(executor):
+    if "signal" in sys.argv:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            [None for _ in range(1_000_000)]
+        except KeyboardInterrupt:
+            pass
+    raise RuntimeError("Unable to convert call argument '0' to Python object")
+node.SingleThreadedExecutor.spin = spin
+sys.exit(node.main(sys.argv[:1]))
+"""
+
+
+@pytest.mark.parametrize("cause", ["signal", "fault"])
+def test_an_interrupt_that_a_messages_conversion_swallows_is_none_of_a_fault(cause):
+    command = [sys.executable, "-c", INTERRUPTED_MESSAGE, cause]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ("Unable to convert" in ended.stderr) == (cause == "fault"), ended.stderr
+    assert (ended.returncode == 0) == (cause == "signal")
+
+
 def test_sigterm_twice_in_mid_stream_ends_cleanly(client):
     node = NodeProcess(drop_policy="all", image_qos="reliable")
     camera = Camera(client)

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "scripts" / "data"))
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts" / "data"
+sys.path.insert(0, str(SCRIPTS))
 
-from openarena_variation import draw_variation, vary_mesh, vary_poses
+from openarena_variation import draw_variation, vary_mesh, vary_poses  # noqa: E402
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 from lingbot_map_ros.errors import ConfigurationError
+from lingbot_map_ros.interrupts import InterruptNote
 from lingbot_map_ros.ros.assembly import Assembly
 from lingbot_map_ros.ros.command_line import names_explained, other_arguments, reason
 from lingbot_map_ros.ros.diagnostics import Diagnostics, Report
@@ -210,6 +211,7 @@ def main(args: list[str] | None = None) -> int:
             )
             return 2
         require_torch()
+        interrupt = InterruptNote()  # rclpy calls the handler that it finds
         rclpy.init(args=args)
     except ConfigurationError as error:
         sys.stderr.write(f"map_node: {error}\n")
@@ -234,9 +236,9 @@ def main(args: list[str] | None = None) -> int:
         code = 1
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
-    except RCLError:
-        # a callback may still publish when a signal has already shut the context down
-        if rclpy.ok():
+    except RuntimeError:
+        # RCLError: a callback may still publish when a signal has already shut the context down
+        if rclpy.ok() and not interrupt.came:
             raise
     finally:
         # launch forwards a SIGINT that the terminal has sent already; once is enough
