@@ -18,8 +18,11 @@ from lingbot_map_ros.synthetic.sequence import make_sequence
 
 LUCK = 0.01
 """Of the path: the error of a single run may happen to be smaller."""
-FIRM = 1 / 3
-"""Of what the shared keyframes disagree by: one of them may move a fit so far, outlier or not."""
+SHARED = 4
+"""Keyframes that two windows share, as many as scale frames."""
+FIRM = SHARED**0.5 / (SHARED - 1)
+"""Of what shared keyframes disagree by (RMS): leaving one out moves a mean by its residual over one
+less than their number, and that residual is at most the RMS times the root of their number."""
 
 
 def loop(model, seed, frames, difficulty=0.4):
@@ -32,6 +35,7 @@ def check(figures, windows):
     assert figures["windows"] >= windows and figures["withheld"] == 0
     assert figures["odometry_at_switch"] <= TARGETS["odometry at a switch"]
     assert all(np.isfinite(figures["alignment_error"]))
+    # An outlier may move the map by no more than a keyframe that is left out.
     disagreement = FIRM * max(figures["alignment_error"])
     assert figures["outlier_shift"] <= max(TARGETS["outlier, of the scene"], disagreement)
     # The robust alignment gives nothing away where there is no outlier.
