@@ -117,6 +117,53 @@ def test_light_is_looked_up_in_a_lightmap_of_any_size():
     assert image.min() > 50
 
 
+def pack_of_two(folder, clips):
+    """A map to train on and one that is held out, each a wall of a material of its own."""
+    held_out = min(clips.HELD_OUT)
+    rng = np.random.default_rng(0)
+    images = []
+    for level in (60, 160):
+        buffer = io.BytesIO()
+        pixels = rng.integers(level, level + 60, (128, 128, 3), np.uint8)
+        Image.fromarray(pixels).save(buffer, "jpeg")
+        images.append(buffer.getvalue())
+    for name, material in (("any", "bright"), (held_out, "dark")):
+        np.savez(
+            folder / f"{name}.npz",
+            positions=np.array([[-9, -9, 2], [9, -9, 2], [0, 9, 2]], np.float32),
+            triangles=np.array([[0, 1, 2]], np.int32),
+            uv=np.array([[0, 0], [9, 0], [0, 9]], np.float32),
+            light_uv=np.zeros((3, 2), np.float16),
+            colors=np.full((3, 3), 64, np.uint8),
+            texture_ids=np.zeros(1, np.int16),
+            light_ids=np.full(1, -1, np.int16),
+            lightmaps=np.zeros(0, object),
+            texture_names=np.array([material]),
+            tracks=np.tile(np.eye(4, dtype=np.float32), (1, 2, 1, 1)),
+        )
+    textures = {"names": np.array(["dark", "bright"]), "images": np.array(images, object)}
+    np.savez(folder / "textures.npz", **textures)
+    return held_out
+
+
+def test_only_training_maps_are_varied_and_only_by_their_own_materials(tmp_path, monkeypatch):
+    clips = pytest.importorskip("openarena_clips", reason=NO_EMBREE, exc_type=ImportError)
+    held_out = pack_of_two(tmp_path, clips)
+    materials = clips.training_materials(tmp_path)
+    assert len(materials) == 1 and materials.mean() > 150, "of the map that is held out too"
+    drawn = []
+    draw = clips.draw_variation
+    monkeypatch.setattr(clips, "draw_variation", lambda *a: drawn.append(a) or draw(*a))
+    monkeypatch.setattr(clips, "_VARIED", 1.0)
+    for part, name, variations in (("held_out", held_out, 0), ("train", "any", 1)):
+        (tmp_path / part).mkdir()
+        clips.render_track(clips.Job(tmp_path, tmp_path / part, name, 0, (8, 12)))
+        assert len(drawn) == variations
+        with np.load(tmp_path / part / f"{name}_0.npz") as clip:
+            assert clip["images"].std() > 0
+            assert (clip["depth"] == 2).all() == (variations == 0), "stretched where it is varied"
+
+
 def test_maps_of_nexuiz_are_for_training():
     clips = pytest.importorskip("openarena_clips", reason=NO_EMBREE, exc_type=ImportError)
     pack = pytest.importorskip("openarena_pack", reason=NO_EMBREE, exc_type=ImportError)

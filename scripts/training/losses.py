@@ -162,7 +162,6 @@ def depth_losses(depth: Tensor, confidence: Tensor, target: Tensor) -> dict[str,
         # more than too near, which near things in front of far ones need.
         "relative_depth": error.clamp(max=math.log(WORST)).expm1().abs().sum() / count,
         "gradient": torch.stack(gradient).mean(),
-        "absrel": ((error.exp() - 1).abs() * known).sum().detach() / count,
     }
 
 
