@@ -8,7 +8,7 @@ Each track becomes one ``.npz``: ``images [S, H, W, 3]`` uint8, ``depth [S, H, W
 The maps in HELD_OUT go to ``held_out/``, for the figures of the model card, those in VALIDATION to
 ``validation/``, for choices, the rest to ``train/``. Training clips are wider and finer than the
 network's images, for training cuts the views of many cameras out of them, and most of them show a
-variation of the map.
+variation of the map, with objects in it that the map does not have.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from openarena_clutter import add_clutter
 from openarena_render import MapScene
 from openarena_variation import draw_variation, vary_mesh, vary_poses
 from PIL import Image
@@ -71,15 +72,18 @@ def load_map(folder: Path, name: str) -> dict[str, np.ndarray]:
 def make_scene(
     mesh: dict[str, np.ndarray], folder: Path, track: np.ndarray, rng: np.random.Generator | None
 ) -> tuple[MapScene, np.ndarray]:
-    """Scene and camera poses of a track through a map; with ``rng`` through a variation of it."""
+    """Scene and camera poses of a track through a map; ``rng``: through a cluttered variation."""
     if rng is None:
         images = load_materials(folder)
         chosen = np.stack([decode(images[name]) for name in mesh["texture_names"]])
         return MapScene(mesh, chosen), track
     pool = training_materials(folder)
     variation = draw_variation(rng, len(mesh["texture_names"]), len(pool))
-    scene = MapScene(vary_mesh(mesh, variation), pool[variation.materials], variation.sky)
-    return scene, vary_poses(track, variation)
+    varied, poses = vary_mesh(mesh, variation), vary_poses(track, variation)
+    empty = MapScene(varied, pool[variation.materials])
+    cluttered, others = add_clutter(rng, varied, empty, poses, len(pool))
+    materials = np.concatenate([variation.materials, others])
+    return MapScene(cluttered, pool[materials], variation.sky), poses
 
 
 @cache

@@ -102,14 +102,20 @@ class MapScene:
         depth = np.where(spread > 0.05 * depth, centre[:, middle, :, middle], depth)
         return color.round().astype(np.uint8), depth
 
+    def light(self, hit: dict[str, np.ndarray]) -> np.ndarray:
+        """Light ``[N, 3]`` on the surfaces that rays hit, 0 to 255; any where nothing is hit."""
+        face = np.maximum(hit["primID"], 0)
+        light = _interpolate(self._colors, hit)
+        mapped = np.flatnonzero(self._light_ids[face] >= 0)
+        side = self._lightmaps.shape[1]
+        light_uv = _interpolate(self._light_uv, hit)[mapped]
+        cell = np.clip((light_uv * side).astype(np.int64), 0, side - 1)
+        light[mapped] = self._lightmaps[self._light_ids[face[mapped]], cell[:, 1], cell[:, 0]]
+        return light
+
     def _shade(self, hit: dict[str, np.ndarray], metres_per_sample: np.ndarray) -> np.ndarray:
         face = np.maximum(hit["primID"], 0)
-        weights = np.stack([1 - hit["u"] - hit["v"], hit["u"], hit["v"]], axis=-1)
-
-        def interpolate(corners: np.ndarray) -> np.ndarray:
-            return np.einsum("nij,ni->nj", corners[face], weights)
-
-        uv, light_uv = interpolate(self._uv), interpolate(self._light_uv)
+        uv = _interpolate(self._uv, hit)
         texture = self._texture_ids[face]
         level = np.log2(np.maximum(self._texels_per_metre[face] * metres_per_sample, 1))
         level = np.minimum(level.round().astype(np.int64), _LEVELS - 1)
@@ -117,15 +123,16 @@ class MapScene:
         for index, images in enumerate(self._levels):
             chosen = np.flatnonzero(level == index)
             color[chosen] = _bilinear(images, texture[chosen], uv[chosen])
-        light = interpolate(self._colors)
-        mapped = np.flatnonzero(self._light_ids[face] >= 0)
-        side = self._lightmaps.shape[1]
-        cell = np.clip((light_uv[mapped] * side).astype(np.int64), 0, side - 1)
-        light[mapped] = self._lightmaps[self._light_ids[face[mapped]], cell[:, 1], cell[:, 0]]
-        color *= light * (_OVERBRIGHT / 255)
+        color *= self.light(hit) * (_OVERBRIGHT / 255)
         brightest = np.maximum.reduce([color[:, 0], color[:, 1], color[:, 2]])
         color *= (255 / np.maximum(brightest, 255))[:, None]
         return 255 * (color / 255) ** _GAMMA
+
+
+def _interpolate(corners: np.ndarray, hit: dict[str, np.ndarray]) -> np.ndarray:
+    """Values ``[N, C]`` where rays hit, between those at triangles' ``corners [T, 3, C]``."""
+    weights = np.stack([1 - hit["u"] - hit["v"], hit["u"], hit["v"]], axis=-1)
+    return np.einsum("nij,ni->nj", corners[np.maximum(hit["primID"], 0)], weights)
 
 
 def _bilinear(images: np.ndarray, index: np.ndarray, uv: np.ndarray) -> np.ndarray:
