@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lingbot_map_ros.errors import ConfigurationError
-from lingbot_map_ros.models.clip import ClipLayout, ClipMask, forward_clip
+from lingbot_map_ros.models.clip import ClipLayout, ClipMask, FlexAttention, forward_clip
 from lingbot_map_ros.models.config import GCTConfig
 from lingbot_map_ros.models.gct_stream import GCTStream
 
@@ -57,6 +57,23 @@ def test_equals_stream(flex, frames, first_call, window, interval):
     torch.testing.assert_close(clip.poses[:, 0], poses, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(clip.depth, depth, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(clip.confidence, confidence, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("first_call", [1, 3, 5])
+@pytest.mark.parametrize("interval", [1, 2, 3])
+@pytest.mark.parametrize(("scale_frames", "window"), [(3, 4), (1, 1), (4, 2)])
+def test_computed_visibility_is_that_of_the_layout(first_call, interval, scale_frames, window):
+    layout = ClipLayout(13, first_call, scale_frames, window, interval)
+    special_tokens, patches = 2, 3
+    attend = FlexAttention(
+        layout, special_tokens, special_tokens + patches, device=torch.device("cpu")
+    )
+    key = torch.arange(13 * (special_tokens + patches))
+    query = (special_tokens + patches) * torch.arange(13)[:, None]
+    computed = attend.block_mask.mask_mod(torch.tensor(0), torch.tensor(0), query, key)
+    special = layout.special_visibility().repeat_interleave(special_tokens, 1)
+    patch = layout.patch_visibility().repeat_interleave(patches, 1)
+    assert torch.equal(computed, torch.cat((special, patch), dim=1))
 
 
 def test_window_matters():

@@ -162,6 +162,8 @@ def test_only_training_maps_are_varied_and_only_by_their_own_materials(tmp_path,
         with np.load(tmp_path / part / f"{name}_0.npz") as clip:
             assert clip["images"].std() > 0
             assert (clip["depth"] == 2).all() == (variations == 0), "stretched where it is varied"
+    assert clips.render_track(clips.Job(tmp_path, tmp_path / "train", "any", 0, (8, 12)))
+    assert len(drawn) == 1, "a clip that is there is not rendered again"
 
 
 def test_maps_of_nexuiz_are_for_training():

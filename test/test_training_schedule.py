@@ -38,6 +38,11 @@ def test_courses_end_with_streams_longer_than_the_window():
     assert draw_lesson(final, 3, 10).layout.frames == 10
 
 
+def test_a_continued_training_ends_with_images_as_they_are_beside_altered_ones():
+    assert CONTINUED.stage(0.0).altered == 1
+    assert 0 < CONTINUED.stage(1.0).altered < 1
+
+
 def test_the_rate_rises_and_comes_down():
     rates = [rate_factor(10 * k, k / 100) for k in range(101)]
     top = rates.index(max(rates))

@@ -142,7 +142,10 @@ class Job:
 
 
 def render_track(job: Job) -> str:
-    """Render a track, if the map has as many; returns a line for the log."""
+    """Render a track, if the map has as many and it is not there; returns a line for the log."""
+    path = job.target / f"{job.name}_{job.number}.npz"
+    if path.exists():
+        return f"{path.stem}: is there"
     mesh = load_map(job.pack, job.name)
     if job.number >= len(mesh["tracks"]):
         return f"{job.name}: no track {job.number}"
@@ -168,7 +171,7 @@ def render_track(job: Job) -> str:
         poses=track,
         focal=np.array(focal, np.float32),
     )
-    partial.rename(job.target / f"{job.name}_{job.number}.npz")
+    partial.rename(path)
     return f"{job.name}: track {job.number}"
 
 

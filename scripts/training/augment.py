@@ -13,10 +13,11 @@ def _uniform(shape: tuple[int, ...], low: float, high: float, like: Tensor) -> T
     return low + (high - low) * torch.rand(shape, device=like.device)
 
 
-def augment(images: Tensor) -> Tensor:
-    """Alter clips ``images [B, S, 3, H, W]`` in [0, 1]; the same camera throughout a clip.
+def augment(images: Tensor, chosen: Tensor) -> Tensor:
+    """Alter the clips ``chosen [B]`` (bool) of ``images [B, S, 3, H, W]`` in [0, 1].
 
-    Only exposure and white balance drift within a clip, and noise is new in every frame.
+    The camera is the same throughout a clip: only exposure and white balance drift within it, and
+    noise is new in every frame.
     """
     batch, frames, _, height, width = images.shape
     per_clip = (batch, 1, 1, 1, 1)
@@ -49,7 +50,8 @@ def augment(images: Tensor) -> Tensor:
     noise = (0.3 + x.clamp(0, 1).sqrt()) * shot
     x = (x + noise * torch.randn_like(x)).clamp(0, 1)
     # Half the cameras send raw images.
-    return compress(x, _uniform((batch,), -0.8, 0.8, x).clamp(min=0))
+    x = compress(x, _uniform((batch,), -0.8, 0.8, x).clamp(min=0))
+    return torch.where(chosen.view(-1, 1, 1, 1, 1), x, images)
 
 
 def _blur(images: Tensor, strength: Tensor) -> Tensor:

@@ -21,7 +21,10 @@ def compress(images: Tensor, coarseness: Tensor) -> Tensor:
     ``coarseness [B]`` multiplies the quantisation steps: 1 is about quality 50, 0 changes nothing.
     """
     height, width = images.shape[-2:]
-    matrix = torch.tensor(_YCC, device=images.device)
+    matrix = torch.tensor(_YCC)
+    # On the GPU an inverse makes the CPU wait for it.
+    back = torch.linalg.inv(matrix).to(images.device)
+    matrix = matrix.to(images.device)
     ycc = torch.einsum("ij,bsjhw->bsihw", matrix, images)
     edges = (0, -width % _BLOCK, 0, -height % _BLOCK)
     padded = F.pad(ycc.flatten(0, 1), edges, mode="replicate").unflatten(0, images.shape[:2])
@@ -32,7 +35,7 @@ def compress(images: Tensor, coarseness: Tensor) -> Tensor:
     coarse = torch.where(step > 0, (spectrum / step.clamp(min=1e-6)).round() * step, spectrum)
     blocks = torch.einsum("ui,bschuwv,vj->bschiwj", basis, coarse, basis)
     ycc = blocks.flatten(-2).flatten(-3, -2)[..., :height, :width]
-    return torch.einsum("ij,bsjhw->bsihw", torch.linalg.inv(matrix), ycc).clamp(0, 1)
+    return torch.einsum("ij,bsjhw->bsihw", back, ycc).clamp(0, 1)
 
 
 def _cosines(device: torch.device) -> Tensor:

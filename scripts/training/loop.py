@@ -170,7 +170,8 @@ class Trainer:
         lesson = draw_lesson(stage, step, min(self.args.frames, self.store.length))
         layout = lesson.layout
         batch = self._clips(lesson, stage.openarena)
-        images = augment(batch.images)
+        altered = torch.rand(len(batch.images), device=self.device) < stage.altered
+        images = augment(batch.images, altered)
         target = make_targets(batch.poses, batch.depth, batch.focal, layout.first_call)
         frames = images.shape[0] * images.shape[1]
         chosen = torch.randperm(frames, device=self.device)[: max(frames // DEPTH_SHARE, 1)]
