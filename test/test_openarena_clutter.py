@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("embreex")
+pytest.importorskip("embreex", reason="rendering maps needs embreex (x86-64)")
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts" / "data"
 sys.path.insert(0, str(SCRIPTS))
 

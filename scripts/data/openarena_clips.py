@@ -8,7 +8,8 @@ Each track becomes one ``.npz``: ``images [S, H, W, 3]`` uint8, ``depth [S, H, W
 The maps in HELD_OUT go to ``held_out/``, for the figures of the model card, those in VALIDATION to
 ``validation/``, for choices, the rest to ``train/``. Training clips are wider and finer than the
 network's images, for training cuts the views of many cameras out of them, and most of them show a
-variation of the map, with objects in it that the map does not have.
+variation of the map, with objects in it that the map does not have. Clips that are there are kept:
+use another folder for another pack.
 """
 
 import argparse
