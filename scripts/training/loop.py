@@ -39,7 +39,7 @@ AGREE_EVERY = 20
 FRAMES_PER_TRACK = 720  # of training, until the next room track is rendered
 REPORT_EVERY = 50
 # Each takes several seconds, in which nothing is trained.
-EVALUATE_SECONDS, SAVE_SECONDS = 150.0, 240.0
+EVALUATE_SECONDS, SAVE_SECONDS = 200.0, 240.0
 # Fresh read-outs beside trained weights first learn to read before they teach.
 TEACHING_STEPS = 300
 EMA_DECAY = 0.998
@@ -164,7 +164,7 @@ class Trainer:
     def train_step(self, step: int, progress: float) -> dict[str, torch.Tensor]:
         """One update; returns the losses, still on the device."""
         stage = self.course.stage(progress)
-        self.rooms.difficulty = stage.difficulty
+        self.rooms.difficulty, self.rooms.clouds = stage.difficulty, stage.clouds
         if step % max(FRAMES_PER_TRACK // self.args.frames, 1) == 0 and self.rooms.ready():
             self.store.add(*self.rooms.render())
         lesson = draw_lesson(stage, step, min(self.args.frames, self.store.length))
@@ -225,7 +225,7 @@ class Trainer:
     def close(self) -> None:
         """End the worker processes."""
         self.rooms.close()
-        self.validation.rooms.close()
+        self.validation.close()
 
 
 def load_textures(path: object) -> torch.Tensor:

@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accuracy of one sequence: what the training log and the evaluation report."""
 
+import math
+
 import numpy as np
+from torch import Tensor
 
 from lingbot_map_ros.geometry.poses import decode_pose, rotation_angle
 from lingbot_map_ros.geometry.sim3 import umeyama
@@ -49,3 +52,13 @@ def rotation_rpe(poses: np.ndarray, truth: np.ndarray, frames: int = RPE_FRAMES)
 
     error = relative(poses).transpose(0, 2, 1) @ relative(truth)
     return float(np.degrees(rotation_angle(error).mean()))
+
+
+def image_absrel(depth: Tensor, true_depth: Tensor) -> float:
+    """Mean AbsRel of images ``[S, H, W]`` (true depth 0 where unknown), each at its best scale."""
+    errors = []
+    for predicted, true in zip(depth.float(), true_depth.float()):
+        ratio = predicted[true > 0] / true[true > 0]
+        if len(ratio):
+            errors.append(float((ratio / ratio.median() - 1).abs().mean()))
+    return float(np.mean(errors)) if errors else math.nan

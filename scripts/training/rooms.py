@@ -1,6 +1,6 @@
 # Copyright 2026 The lingbot_map_ros authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tracks through procedural rooms: planned by worker processes, rendered on the GPU."""
+"""Tracks through procedural rooms and clouds: planned by worker processes, rendered on the GPU."""
 
 import math
 from collections import deque
@@ -19,6 +19,8 @@ from lingbot_map_ros.synthetic.render import SAMPLES, SHIFTS, sample_times
 from lingbot_map_ros.synthetic.sequence import KINDS, TEXTURES, Shot, plan_shot
 from lingbot_map_ros.synthetic.shading import shade
 from lingbot_map_ros.synthetic.textures import procedural_bank
+
+from .clouds import plan_cloud
 
 FPS = 10.0
 # Some walks are photographed now and then: up to three times as far from image to image.
@@ -41,14 +43,25 @@ class PlannedTrack:
 
 
 def plan_track(
-    seed: tuple[int, ...], frames: int, size: tuple[int, int], difficulty: float, photographs: int
+    seed: tuple[int, ...],
+    frames: int,
+    size: tuple[int, int],
+    difficulty: float,
+    photographs: int,
+    clouds: float = 0.0,
 ) -> PlannedTrack:
-    """Plan one track; the same seed gives the same track."""
+    """Plan one track, with a probability of ``clouds`` through a cloud instead of a room.
+
+    The same arguments give the same track.
+    """
     rng = np.random.default_rng([_STREAM, *seed])
     kind = KINDS[rng.integers(len(KINDS))]
     slow = rng.random() < _SLOW
     fps = float(np.exp(rng.uniform(np.log(_SLOWEST_FPS), np.log(FPS)))) if slow else FPS
-    shot = plan_shot(rng, frames, kind, difficulty, fps, photographs)
+    if rng.random() < clouds:
+        shot = plan_cloud(rng, frames, difficulty, fps, photographs)
+    else:
+        shot = plan_shot(rng, frames, kind, difficulty, fps, photographs)
     height, width = size
     slope = math.tan(rng.uniform(*_FOV) / 2)
     squeezed = rng.random() < _SQUEEZED
@@ -64,7 +77,8 @@ class RoomTracks:
     """An endless supply of room tracks of ``frames`` frames.
 
     Worker processes plan ahead; make it before CUDA is initialised, for they are forked.
-    ``difficulty`` may be changed at any time. The worlds and textures of the ``bank`` VALIDATION
+    ``difficulty``, and ``clouds``, the share of tracks that lead through clouds instead of rooms,
+    may be changed at any time. The worlds and textures of the ``bank`` VALIDATION
     are neither those of TRAINING nor those of the held-out sequences of ``evaluate_small.py``.
     """
 
@@ -77,10 +91,12 @@ class RoomTracks:
         photographs: int,
         workers: int,
         bank: int = TRAINING,
+        clouds: float = 0.0,
+        difficulty: float = 0.3,
     ) -> None:
         self.frames, self.size, self.seed = frames, size, seed
         self.bank, self.photographs = bank, photographs
-        self.difficulty = 0.3
+        self.difficulty, self.clouds = difficulty, clouds
         self._rng = np.random.default_rng([seed, bank])
         self._pool = ProcessPoolExecutor(workers, get_context("fork"), _single_threaded)
         self._planned: deque[Future[PlannedTrack]] = deque()
@@ -108,10 +124,9 @@ class RoomTracks:
             # Gentle and hard tracks at all times, harder ones as training goes on.
             difficulty = float(self._rng.uniform(_EASIEST, 1.0) * self.difficulty)
             seed = (self.bank, self.seed, self._count)
+            drawn = (difficulty, self.photographs, self.clouds)
             self._planned.append(
-                self._pool.submit(
-                    plan_track, seed, self.frames, self.size, difficulty, self.photographs
-                )
+                self._pool.submit(plan_track, seed, self.frames, self.size, *drawn)
             )
             self._count += 1
 

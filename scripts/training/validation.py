@@ -15,7 +15,7 @@ from lingbot_map_ros.models.gct_stream import GCTStream
 from .clips import read_clip
 from .distributed import World
 from .losses import make_targets
-from .metrics import sequence_metrics
+from .metrics import image_absrel, sequence_metrics
 from .rooms import VALIDATION, RoomTracks
 from .schedule import SCALE_FRAMES, WINDOW
 from .store import Clips
@@ -23,10 +23,11 @@ from .store import Clips
 logger = logging.getLogger("train")
 
 FRAMES, TRACKS = 120, 3  # of each kind and rank
+ALONE_EVERY, ALONE_COPIES = 8, 5
 
 
 class Validation:
-    """Rooms of the validation bank and ``folder/validation`` of rendered OpenArena clips.
+    """Rooms and clouds of the validation bank, ``folder/validation`` of rendered OpenArena clips.
 
     ``prepare`` comes before ``measure``. Like every ``RoomTracks`` made before CUDA is initialised.
     """
@@ -35,21 +36,32 @@ class Validation:
         self, world: World, size: tuple[int, int], folder: Path | None, frames: int = FRAMES
     ) -> None:
         self.world, self.size, self.folder, self.frames = world, size, folder, frames
-        self.rooms = RoomTracks(frames, size, world.rank, photographs=0, workers=1, bank=VALIDATION)
-        self.rooms.difficulty = 1.0
+        self.rooms, self.clouds = (
+            RoomTracks(
+                frames,
+                size,
+                world.rank,
+                photographs=0,
+                workers=1,
+                bank=VALIDATION,
+                clouds=clouds,
+                difficulty=1.0,
+            )
+            for clouds in (0.0, 1.0)
+        )
         self._clips: dict[str, list[Clips]] = {}
 
     def prepare(self, device: torch.device) -> None:
         """Render and read the clips, once; those of OpenArena that have been rendered by then."""
         if self._clips:
             return
-        self.rooms.open(device, None, compiled=False)
-        rooms = [self.rooms.render() for _ in range(TRACKS)]
-        self._clips["evaluation"] = [_batch(*track) for track in rooms]
+        for kind, tracks in (("evaluation", self.rooms), ("evaluation_clouds", self.clouds)):
+            tracks.open(device, None, compiled=False)
+            self._clips[kind] = [_batch(*tracks.render()) for _ in range(TRACKS)]
         paths = sorted((self.folder / "validation").glob("[!.]*.npz")) if self.folder else []
         mine = paths[self.world.rank :: self.world.size][:TRACKS]
-        tracks = [[x.to(device) for x in read_clip(path).values()] for path in mine]
-        self._clips["evaluation_openarena"] = [_batch(*track) for track in tracks]
+        clips = [[x.to(device) for x in read_clip(path).values()] for path in mine]
+        self._clips["evaluation_openarena"] = [_batch(*clip) for clip in clips]
 
     @torch.no_grad()
     def measure(self, model: GCTStream) -> dict[str, dict[str, float]]:
@@ -74,7 +86,7 @@ class Validation:
         prediction = forward_clip(model, images, ClipMask(model, layout, self.size))
         target = make_targets(poses, depth, clip.focal, layout.first_call)
         try:
-            return sequence_metrics(
+            figures = sequence_metrics(
                 prediction.poses[-1, 0].float().cpu().numpy(),
                 prediction.depth.float().cpu().numpy(),
                 poses[0].double().cpu().numpy(),
@@ -84,6 +96,30 @@ class Validation:
         except AlignmentError as error:
             logger.warning("a clip is not evaluated: %s", error)
             return None
+        return figures | self._parallax(model, images[0], depth[0], prediction.depth)
+
+    def _parallax(
+        self, model: GCTStream, images: torch.Tensor, true: torch.Tensor, streamed: torch.Tensor
+    ) -> dict[str, float]:
+        """AbsRel with a scale for each image: streamed, and of each image without any motion.
+
+        Where both are equal, depth comes from what things look like and not from how they move.
+        """
+        some = slice(SCALE_FRAMES, None, ALONE_EVERY)
+        stills = images[some, None].expand(-1, ALONE_COPIES, -1, -1, -1)
+        count = len(stills)
+        layout = ClipLayout(ALONE_COPIES, SCALE_FRAMES, SCALE_FRAMES, WINDOW)
+        last = torch.arange(1, count + 1, device=images.device) * ALONE_COPIES - 1
+        still = forward_clip(model, stills, ClipMask(model, layout, self.size), last)
+        return {
+            "absrel_image": image_absrel(streamed[some], true[some]),
+            "absrel_still": image_absrel(still.depth, true[some]),
+        }
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self.rooms.close()
+        self.clouds.close()
 
 
 def _batch(
