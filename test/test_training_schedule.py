@@ -43,6 +43,14 @@ def test_a_continued_training_ends_with_images_as_they_are_beside_altered_ones()
     assert 0 < CONTINUED.stage(1.0).altered < 1
 
 
+def test_only_a_continued_training_has_clouds_and_fewer_at_its_end():
+    shares = [CONTINUED.stage(k / 100).clouds for k in range(101)]
+    assert 0 < shares[-1] < shares[0] < 1 and shares == sorted(shares, reverse=True)
+    maps = [stage.openarena for stage in CONTINUED.stages]
+    assert min(maps) > 0 and max(maps) < 1, "clouds take the place of rooms, not of maps"
+    assert all(stage.clouds == 0 for stage in FROM_BACKBONE.stages)
+
+
 def test_the_rate_rises_and_comes_down():
     rates = [rate_factor(10 * k, k / 100) for k in range(101)]
     top = rates.index(max(rates))

@@ -24,7 +24,7 @@ from .losses import make_targets, total_loss
 from .network import ClipTrainer, compile_blocks, continued_model, initial_model
 from .optimisers import Optimisers
 from .rooms import RoomTracks
-from .schedule import CONTINUED, FROM_BACKBONE, Lesson, draw_lesson, rate_factor
+from .schedule import CONTINUED, FROM_BACKBONE, Lesson, Stage, draw_lesson, rate_factor
 from .store import Clips, TrackStore, join, mirror
 from .timetable import Timetable
 from .validation import FRAMES as VALIDATION_FRAMES
@@ -114,7 +114,7 @@ class Trainer:
         args, state, times = self.args, self.checkpoints, self.times
         first_step = state.step
         progress = times.progress(state.total_seconds())
-        self.rooms.difficulty = self.course.stage(progress).difficulty
+        self._follow(progress)
         for _ in range(1 if args.steps < REPORT_EVERY else min(32, self.store.capacity)):
             self.store.add(*self.rooms.render())
         times.begin()
@@ -163,8 +163,7 @@ class Trainer:
 
     def train_step(self, step: int, progress: float) -> dict[str, torch.Tensor]:
         """One update; returns the losses, still on the device."""
-        stage = self.course.stage(progress)
-        self.rooms.difficulty, self.rooms.clouds = stage.difficulty, stage.clouds
+        stage = self._follow(progress)
         if step % max(FRAMES_PER_TRACK // self.args.frames, 1) == 0 and self.rooms.ready():
             self.store.add(*self.rooms.render())
         lesson = draw_lesson(stage, step, min(self.args.frames, self.store.length))
@@ -194,6 +193,12 @@ class Trainer:
         with self.times.task("evaluate"), self.checkpoints.averaged(), self.autocast, eager:
             for kind, medians in self.validation.measure(self.module.model).items():
                 self.checkpoints.log(kind, progress, medians)
+
+    def _follow(self, progress: float) -> Stage:
+        """Stage at ``progress``; tracks planned from now on are as it wants them."""
+        stage = self.course.stage(progress)
+        self.rooms.difficulty, self.rooms.clouds = stage.difficulty, stage.clouds
+        return stage
 
     def _clips(self, lesson: Lesson, openarena: float) -> Clips:
         frames, stride, random = lesson.layout.frames, lesson.max_stride, self.generator
