@@ -39,7 +39,7 @@ from lingbot_map_ros.synthetic.sequence import HELD_OUT, make_sequence  # noqa: 
 CPU = torch.device("cpu")
 WEIGHTS = ROOT / "lingbot_map_ros" / "weights"
 # What evaluate_small's figures were on this sequence when the weights were made.
-RECORDED = {"ate": 0.01517, "absrel": 0.06327}
+RECORDED = {"ate": 0.01874, "absrel": 0.04967}
 TOLERANCE = 0.10
 
 
