@@ -11,15 +11,22 @@ import matplotlib
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
-_FIGURES = {
-    "validation ATE (share of path)": ("evaluation", "ate"),
-    "validation rotation over 10 frames (degrees)": ("evaluation", "rpe_deg"),
-    "validation AbsRel": ("evaluation", "absrel"),
-    "validation field of view (degrees)": ("evaluation", "fov_deg"),
-    "loss": ("training", "loss"),
-    "relative rotation loss": ("training", "pair_rotation"),
-    "relative translation loss": ("training", "pair_translation"),
-    "flow loss (patches)": ("training", "flow"),
+_KINDS = {
+    "evaluation": "rooms",
+    "evaluation_openarena": "maps",
+    "evaluation_clouds": "clouds",
+}
+_VALIDATION = {
+    "validation ATE (share of path)": "ate",
+    "validation rotation over 10 frames (degrees)": "rpe_deg",
+    "validation AbsRel": "absrel",
+    "validation field of view (degrees)": "fov_deg",
+}
+_TRAINING = {
+    "loss": "loss",
+    "relative rotation loss": "pair_rotation",
+    "relative translation loss": "pair_translation",
+    "flow loss (patches)": "flow",
 }
 
 
@@ -29,10 +36,18 @@ def plot_log(log: Path, image: Path) -> None:
     with log.open(newline="") as file:
         for kind, _, seconds, name, value in csv.reader(file):
             series[kind, name].append((float(seconds), float(value)))
-    figure, axes = plt.subplots(2, 4, figsize=(18, 7), layout="constrained")
-    for axis, (title, key) in zip(axes.flat, _FIGURES.items()):
-        axis.plot(*zip(*series[key] or [(0, 0)]), marker="." if key[0] == "evaluation" else "")
+    figure, (above, below) = plt.subplots(2, 4, figsize=(18, 7), layout="constrained")
+    for axis, (title, name) in zip(above, _VALIDATION.items()):
+        for kind, label in _KINDS.items():
+            if series[kind, name]:
+                axis.plot(*zip(*series[kind, name]), marker=".", label=label)
+        if axis.lines:
+            axis.legend()
         axis.set_title(title)
+    for axis, (title, name) in zip(below, _TRAINING.items()):
+        axis.plot(*zip(*series["training", name] or [(0, 0)]))
+        axis.set_title(title)
+    for axis in figure.axes:
         axis.set_xlabel("seconds")
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
