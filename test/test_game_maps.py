@@ -166,11 +166,18 @@ def test_only_training_maps_are_varied_and_only_by_their_own_materials(tmp_path,
     assert len(drawn) == 1, "a clip that is there is not rendered again"
 
 
-def test_maps_of_nexuiz_are_for_training():
+def test_maps_of_nexuiz_are_for_training(tmp_path):
     clips = pytest.importorskip("openarena_clips", reason=NO_EMBREE, exc_type=ImportError)
-    pack = pytest.importorskip("openarena_pack", reason=NO_EMBREE, exc_type=ImportError)
-    game = pack.nexuiz(Path("data"), 6)
-    for name in clips.HELD_OUT | clips.VALIDATION:
-        assert clips.part_of(name) != "train"
-        assert name in game.left_out or clips.part_of(game.prefix + name) == "train"
-    assert "aggressor" in clips.HELD_OUT & game.left_out
+    games = pytest.importorskip("openarena_games", reason=NO_EMBREE, exc_type=ImportError)
+    names = sorted(clips.HELD_OUT | clips.VALIDATION | {"final_rage"})
+    with zipfile.ZipFile(tmp_path / "data.pk3", "w") as archive:
+        for name in names:
+            archive.writestr(f"maps/{name}.bsp", bsp([BY_VERTEX]))
+    assert set(games.openarena(tmp_path, 14).maps) == set(names)
+    maps = games.nexuiz(tmp_path, 6).maps
+    assert "nexuiz_final_rage" in maps
+    assert "nexuiz_aggressor" not in maps, "a map that is held out, of OpenArena"
+    assert {clips.part_of(name) for name in maps} == {"train"}
+    mesh, images = maps["nexuiz_final_rage"]()
+    assert mesh.texture_names == ["nexuiz_wall"]
+    assert len(images) == 1

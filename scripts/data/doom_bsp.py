@@ -6,15 +6,11 @@ import numpy as np
 from doom_level import LEAF, Level
 
 _MARGIN = 64.0  # map units around the map
-_SLACK = 0.25
 
 
-def clip(polygon: np.ndarray, at: np.ndarray, way: np.ndarray, slack: float = 0.0) -> np.ndarray:
-    """Part of a convex polygon ``[K, 2]`` to the right of the line through ``at`` along ``way``.
-
-    With ``slack`` it may reach that far beyond.
-    """
-    right = slack + (polygon - at) @ [way[1], -way[0]] / max(np.hypot(*way), 1e-9)
+def clip(polygon: np.ndarray, at: np.ndarray, way: np.ndarray) -> np.ndarray:
+    """Part of a convex polygon ``[K, 2]`` to the right of the line through ``at`` along ``way``."""
+    right = (polygon - at) @ [way[1], -way[0]]
     inside = right >= 0
     if inside.all():
         return polygon
@@ -55,7 +51,7 @@ def _clip_by_segs(level: Level, leaf: int, polygon: np.ndarray) -> np.ndarray:
         # The line's ends are exact, those of a part of it are rounded.
         start, end = level.vertices[level.lines["ends"][seg["line"]]]
         way = start - end if seg["side"] else end - start
-        polygon = clip(polygon, start, way, _SLACK)
+        polygon = clip(polygon, start, way)
     return polygon if len(polygon) > 2 else polygon[:0]
 
 

@@ -16,7 +16,7 @@ UNITS_PER_METRE = 32.0
 _SKY = "F_SKY1"
 _UPPER_UNPEGGED, _LOWER_UNPEGGED = 0x8, 0x10
 # Vertex light of sectors that are dark and bright in the game; at 64 an image shows as it is.
-_DARKEST, _BRIGHTEST = 24.0, 96.0
+_DARKEST, _BRIGHTEST = 28.0, 80.0
 _CONTRAST = 16  # of 256 levels, between walls along x and along y
 _HEADROOM = 60  # map units above a place
 _PLACE_HEIGHT = 0.6  # metres; see openarena_tracks.py

@@ -23,6 +23,8 @@ from PIL import Image
 NEXUIZ_LEFT_OUT = frozenset(
     ("aggressor", "darkzone", "_init", "racetrack", "turret_test", "tutorial", "walker_pathtest2")
 )
+# Its sky is so low that walks lead over the walls, out of the map.
+_FREEDOOM_LEFT_OUT = frozenset(("freedoom_dm_map25",))
 _FREEDOOM_WADS = {"freedoom1.wad": "1", "freedoom2.wad": "2", "freedm.wad": "dm"}
 
 
@@ -61,7 +63,8 @@ def freedoom(folder: Path, tracks: int) -> Game:
         images = WadImages(wad)
         for name, lumps in wad.maps().items():
             maps[f"freedoom_{short}_{name.lower()}"] = partial(_doom_map, name, lumps, images)
-    return Game(maps, tracks, {})
+    kept = {name: load for name, load in maps.items() if name not in _FREEDOOM_LEFT_OUT}
+    return Game(kept, tracks, {"quality": 85})
 
 
 def _quake_maps(

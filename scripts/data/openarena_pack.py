@@ -81,7 +81,6 @@ def main() -> None:
     parser.add_argument("--freedoom", type=Path, help="folder with Freedoom's .wad files")
     parser.add_argument("--freedoom-tracks", type=int, default=5, help="of each of its maps")
     args = parser.parse_args()
-    args.output.mkdir(parents=True, exist_ok=True)
     games = []
     if args.baseoa:
         games.append(openarena(args.baseoa, args.tracks))
@@ -89,6 +88,9 @@ def main() -> None:
         games.append(nexuiz(args.nexuiz, args.nexuiz_tracks))
     if args.freedoom:
         games.append(freedoom(args.freedoom, args.freedoom_tracks))
+    if not games:
+        parser.error("no folder of any game")
+    args.output.mkdir(parents=True, exist_ok=True)
     textures: dict[str, bytes] = {}
     for game in games:
         pack_game(game, args.output, textures)
