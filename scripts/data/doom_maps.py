@@ -174,6 +174,6 @@ def _places(level: Level) -> np.ndarray:
     for thing in level.things[np.isin(level.things["kind"], list(_PLACES))]:
         x, y = float(thing["x"]), float(thing["y"])
         sector = level.sectors[sectors[leaf_at(level, x, y)]]
-        if sector["ceiling"] - sector["floor"] >= _HEADROOM:
+        if int(sector["ceiling"]) - int(sector["floor"]) >= _HEADROOM:
             found.append([x, y, sector["floor"] + _PLACE_HEIGHT * UNITS_PER_METRE])
     return np.array(found, np.float32).reshape(-1, 3) / UNITS_PER_METRE
