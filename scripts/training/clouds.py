@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
 from lingbot_map_ros.synthetic import world as w
 from lingbot_map_ros.synthetic.imaging import sample_imaging
@@ -52,7 +53,8 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float, size: object
 def _build(rng: np.random.Generator, path: Path, photographs: int) -> World:
     world, count = World(), w.PRIMITIVES - 1
     w.dress(world, rng, TEXTURES, photographs, 1.0)
-    world.rotation[:] = _rotations(rng, w.PRIMITIVES)
+    # Of a normal distribution of quaternions every rotation is as likely as any other.
+    world.rotation[:] = Rotation.from_quat(rng.normal(size=(w.PRIMITIVES, 4))).as_matrix()
     # Every step of it: in four of them a fast camera covers a metre, and might cross an object.
     track, angles = path.position, path.angles
 
@@ -89,15 +91,3 @@ def _build(rng: np.random.Generator, path: Path, photographs: int) -> World:
     world.light_colour *= rng.uniform(0.0, 0.6)
     world.ambient *= rng.uniform(1.5, 2.5)
     return world
-
-
-def _rotations(rng: np.random.Generator, count: int) -> Array:
-    """Uniform rotations [count,3,3], from unit quaternions xyzw."""
-    q = rng.normal(size=(count, 4))
-    x, y, z, s = (q / np.linalg.norm(q, axis=-1, keepdims=True)).T
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - z * s), 2 * (x * z + y * s)],
-        [2 * (x * y + z * s), 1 - 2 * (x * x + z * z), 2 * (y * z - x * s)],
-        [2 * (x * z - y * s), 2 * (y * z + x * s), 1 - 2 * (x * x + y * y)],
-    ]
-    return np.moveaxis(np.array(rows), -1, 0)
