@@ -20,7 +20,7 @@ from openarena_render import TEXTURE_SIZE
 from PIL import Image
 
 # The first two are maps of OpenArena too (aggressor and dm6ish), the others are no places.
-NEXUIZ_LEFT_OUT = frozenset(
+_NEXUIZ_LEFT_OUT = frozenset(
     ("aggressor", "darkzone", "_init", "racetrack", "turret_test", "tutorial", "walker_pathtest2")
 )
 # Its sky is so low that walks lead over the walls, out of the map.
@@ -52,7 +52,7 @@ def nexuiz(folder: Path, tracks: int) -> Game:
     """Nexuiz, whose maps all are for training, from a folder of ``.pk3`` archives."""
     # Faces lie close in its lightmaps: with chroma subsampled, one's colour tints another.
     light_jpeg = {"quality": 90, "subsampling": 0}
-    return Game(_quake_maps(folder, "nexuiz_", NEXUIZ_LEFT_OUT), tracks, light_jpeg)
+    return Game(_quake_maps(folder, "nexuiz_", _NEXUIZ_LEFT_OUT), tracks, light_jpeg)
 
 
 def freedoom(folder: Path, tracks: int) -> Game:

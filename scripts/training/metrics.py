@@ -31,13 +31,10 @@ def sequence_metrics(
     centres, truth = poses[:, :3, 3], true_poses[:, :3, 3].astype(np.float64)
     error = umeyama(centres, truth).apply(centres) - truth
     path = float(np.linalg.norm(np.diff(truth, axis=0), axis=1).sum())
-    known = true_depth > 0
-    ratio = np.median(true_depth[known] / depth[known])
-    absrel = np.abs(depth[known] * ratio - true_depth[known]) / true_depth[known]
     return {
         "ate": float(np.sqrt((error**2).sum(1).mean())) / max(path, 1e-9),
         "rpe_deg": rotation_rpe(poses, true_poses),
-        "absrel": float(absrel.mean()),
+        "absrel": scaled_absrel(depth, true_depth),
         "fov_deg": float(np.degrees(np.abs(fov - true_fov).mean())),
         "path": path,
     }
@@ -54,11 +51,21 @@ def rotation_rpe(poses: np.ndarray, truth: np.ndarray, frames: int = RPE_FRAMES)
     return float(np.degrees(rotation_angle(error).mean()))
 
 
+def scaled_absrel(depth: np.ndarray, true_depth: np.ndarray) -> float:
+    """AbsRel where the truth is known (above 0), after median scaling; NaN if it is nowhere."""
+    known = true_depth > 0
+    if not known.any():
+        return math.nan
+    depth, true_depth = depth[known], true_depth[known]
+    ratio = np.median(true_depth / depth)
+    return float((np.abs(depth * ratio - true_depth) / true_depth).mean())
+
+
 def image_absrel(depth: Tensor, true_depth: Tensor) -> float:
-    """Mean AbsRel of images ``[S, H, W]`` (true depth 0 where unknown), each at its best scale."""
-    errors = []
-    for predicted, true in zip(depth.float(), true_depth.float()):
-        ratio = predicted[true > 0] / true[true > 0]
-        if len(ratio):
-            errors.append(float((ratio / ratio.median() - 1).abs().mean()))
+    """Mean AbsRel of images ``[S, H, W]`` (true depth 0 where unknown), each at its own scale."""
+    errors = [
+        scaled_absrel(predicted.float().cpu().numpy(), true.float().cpu().numpy())
+        for predicted, true in zip(depth, true_depth)
+        if (true > 0).any()
+    ]
     return float(np.mean(errors)) if errors else math.nan
